@@ -1,4 +1,5 @@
-"""Loads what users name by path: "package.module.attr", "package.module:attr" or "folder/file.py[:attr]"."""
+"""Loads objects that users specify by path: "package.module.attr", "package.module:attr" or
+"folder/file.py[:attr]"."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def load_attr(path: str, default_attr: str | None = None) -> Any:
         default_attr: attribute to take when a file is named without one.
 
     Raises:
-        ConfigError: the missing part, the places searched and the right way to name it.
+        ConfigError: names the missing part, the searched locations and the right syntax.
     """
     module_name, attr = split_path(path)
     attr = attr or default_attr
@@ -38,7 +39,7 @@ def load_attr(path: str, default_attr: str | None = None) -> Any:
 
 
 def load_module(path: str) -> ModuleType:
-    """Returns the module that holds what `path` names. A file is loaded once and then reused."""
+    """Returns the module that contains the object at `path`. A file is loaded once and then reused."""
     module_name, _ = split_path(path)
     if module_name.endswith(".py"):
         return _load_file(Path(module_name))
@@ -55,8 +56,8 @@ def load_module(path: str) -> ModuleType:
 
 
 def plugin_modules(paths: list[str]) -> list[ModuleType]:
-    """Returns the modules behind plug-in paths, each once, in order; after one that only passes on what another
-    module defines comes that one."""
+    """Returns the modules of plug-in paths, without duplicates, in order; a module that only re-exports is followed
+    by the defining one."""
     modules: dict[str, ModuleType] = {}
     for path in paths:
         module = load_module(path)
@@ -67,7 +68,7 @@ def plugin_modules(paths: list[str]) -> list[ModuleType]:
 
 
 def split_path(path: str) -> tuple[str, str | None]:
-    """(module or file, attribute or None). Raises ConfigError if `path` is neither of the forms."""
+    """Returns (module or file, attribute or None). Raises ConfigError if `path` is neither of the forms."""
     head, colon, attr = path.partition(":")
     if head.endswith(".py"):
         return head, attr or None

@@ -1,4 +1,4 @@
-"""Rollouts in files: written by one run, trained on again by another. Plain JSON: reading it runs no code."""
+"""Rollouts in files: written by one run, trained on by another. They are plain JSON, so reading them runs no code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def path_of(pattern: str, rollout_id: int, evaluation: bool = False) -> Path:
-    """Returns the file of one rollout; that of an evaluation has `eval_` before its number."""
+    """Returns the file of a rollout; for an evaluation, with `eval_` before its number."""
     return Path(pattern.replace("{rollout_id}", f"eval_{rollout_id}" if evaluation else str(rollout_id)))
 
 
 def save(pattern: str, rollout_id: int, samples: list[Sample], evaluation: bool = False) -> Path:
-    """Writes the samples of a rollout, in one step.
+    """Writes the samples of a rollout atomically.
 
     Raises:
-        DataError: a sample holds what JSON cannot.
+        DataError: a sample contains values that JSON cannot represent.
     """
     path = path_of(pattern, rollout_id, evaluation)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
 
     Raises:
         ConfigError: the file is not there.
-        DataError: it is no file of samples.
+        DataError: it is not a file of samples.
     """
     path = path_of(pattern, rollout_id)
     try:

@@ -142,7 +142,7 @@ class LimitArguments:
 
     @property
     def engine_start_limit(self) -> float:
-        """Seconds for an engine to answer after its start, infinite for 0."""
+        """Returns the seconds in which an engine must answer after its start, infinity for 0."""
         return (
             STARTS["embedded"] if self.engine_start_timeout is None else self.engine_start_timeout or math.inf
         )

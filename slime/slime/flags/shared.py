@@ -1,4 +1,4 @@
-"""Rules and names that flags of several groups share."""
+"""Rules and names shared by flags of several groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN_SOURCE = "slime.rollout.data_source.RolloutDataSource"
 BUFFERED_SOURCE = "slime.rollout.data_source.RolloutDataSourceWithBuffer"
 SOURCES = (PLAIN_SOURCE, BUFFERED_SOURCE)
 KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
-"""The behaviour of vLLM instead of an offload."""
+"""What vLLM does instead of offloading."""
 
 GENERATES_NOTHING = excludes(
     rollout_function_path=FINE_TUNING,
@@ -22,13 +22,13 @@ GENERATES_NOTHING = excludes(
 
 
 def on_gpus(what: str) -> Rule:
-    """Refuses on the CPU a flag that does `what` on GPUs."""
+    """Rejects a flag that does `what` on GPUs if training runs on the CPU."""
     return excludes(
         actor_num_gpus_per_node=0, text=f"{{flag}} {what}, and this run trains on the CPU; drop it"
     )
 
 
 def not_by_megatron(reason: str, **equal: Any) -> Rule:
-    """Refuses what the Megatron backend cannot do, where the flags in `equal` have these values."""
+    """Rejects settings that the Megatron backend does not support, if the flags in `equal` have these values."""
     text = f"{{flag}} does not work with --train-backend megatron: {reason}; drop it"
     return excludes(train_backend="megatron", text=text, **equal)

@@ -1,4 +1,4 @@
-"""Groups of flags that are read together: what a function takes that reads several of one side, and not all of them."""
+"""Groups of flags for one side of the program, for functions that need several but not all of them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The checks of a candidate before it goes live, and the way back of a trainer whose candidate failed."""
+"""Checks a candidate before it goes live, and returns the trainer to its last live state if it failed."""

@@ -1,4 +1,4 @@
-"""Stage c: the candidate's answers, compared with those of the live weights, before it goes live."""
+"""Stage c: compares the candidate's answers with those of the live weights before it goes live."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 
 STAGE = "answers"
 ENOUGH_LIKED = 4
-"""Liked answers that are needed to estimate the wanted length from their mean."""
+"""Fewest liked answers for estimating the wanted length by their mean."""
 MOST = 1 << 30
 FEWER = {FACT: 32}
-"""Tokens of the longest answer, by purpose, if its row names none; --gate-answer-tokens if that is less."""
+"""Most tokens of an answer, by purpose, if its row sets none; --gate-answer-tokens if that is less."""
 VERSIONS = 4
-"""So many versions in a row are put all questions."""
+"""Number of consecutive versions that are asked all questions."""
 
 
 class AnswerCheck:
-    """Compares the answers of the live weights and of the candidate, of one run.
+    """Compares the answers of the live weights and of a candidate, in one run.
 
     Attributes:
         live_answers: of the live weights, or of a version shortly before, by key of the prompt.
@@ -71,12 +71,12 @@ class AnswerCheck:
         due: bool,
         near: bool,
     ) -> None:
-        """Lets the candidate answer if that is `due`: a few questions and the prompts of liked answers; a part of the
-        questions if it is `near` a limit. It answers all questions after one wrong answer, and after a regression
+        """Tests the candidate if that is `due`: a few questions and the prompts of liked answers; only a part of the
+        questions if it is `near` a limit. It is asked all questions after one wrong answer, and after a regression
         until a version has passed all of them.
 
         Raises:
-            CandidateRejected: `measurements` has them.
+            CandidateRejected: with its `measurements`.
         """
         self.candidate_answers, self.live_right = {}, None
         questions = [one for one in samples if purpose(one) == QUESTION]
@@ -102,8 +102,8 @@ class AnswerCheck:
             raise
 
     def judge(self, asked: Sequence[Sample], measurements: dict[str, float], complete: bool) -> None:
-        """Compares the candidate's answers with the live ones, questions and prompts of people each for themselves, so
-        that many of the one do not hide a few of the other; `complete`: all questions are among it."""
+        """Compares the candidate's answers with the live ones, separately for questions and for people's prompts, so
+        that a large group does not hide a small one; `complete`: all questions were asked."""
         measurements |= self.measured(asked, complete)[0]
         for what in (QUESTION, LIKED):
             group = [one for one in asked if purpose(one) == what]
@@ -126,8 +126,8 @@ class AnswerCheck:
         engines: Sequence[Tries],
         measurements: dict[str, float],
     ) -> None:
-        """Whether the candidate, any one, still does what it is explicitly asked for, and still knows some of the
-        facts that the model knew. Raises as `look`."""
+        """Tests every candidate for obedience to explicit requests, and for some facts that the initial model knew.
+        Raises as `look`."""
         look_at_wishes(
             self, [one for one in samples if purpose(one) == WISH], weights, live, engines, measurements
         )
@@ -136,7 +136,7 @@ class AnswerCheck:
         )
 
     def lost_questions(self, questions: Sequence[Sample]) -> str | None:
-        """Returns the paired test against the reference version."""
+        """Returns the reason if the paired test against the reference version fails."""
         before = self.history.compared_with(QUESTION, right_answers(questions, self.live_answers))
         now = right_answers(questions, self.candidate_answers)
         return lost_more("questions are answered wrong", before, now, QUESTION, self.args)
@@ -144,7 +144,8 @@ class AnswerCheck:
     def right_now(
         self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]
     ) -> float | None:
-        """Share of right answers of the live weights, which `live_answers` may have of a version before them."""
+        """Returns the share of right answers of the live weights, asked again because `live_answers` may be of an
+        earlier version."""
         answers = self.tried(engines, live, questions)
         if not answers:
             return None
@@ -159,14 +160,14 @@ class AnswerCheck:
         return measure_sampled(new, labels, old), measure_sampled(old, labels, old)
 
     def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
-        """Returns the next ones in turn."""
+        """Returns the next few questions, in rotation."""
         count = min(count, len(questions))
         chosen = [questions[(self.at + i) % len(questions)] for i in range(count)]
         self.at += count
         return chosen
 
     def is_worse(self, one: Sample) -> bool:
-        """Returns whether a question is answered wrong that was answered right."""
+        """Returns whether a question that was answered right is now answered wrong."""
         expected, named = label(one), key(one)
         if expected is None:
             return False
@@ -176,7 +177,8 @@ class AnswerCheck:
     def ask(
         self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]
     ) -> bool:
-        """Asks the questions that `candidate_answers` and `live_answers` lack; returns False if no engine can answer."""
+        """Requests the answers that `candidate_answers` and `live_answers` lack; returns False if no engine can
+        answer."""
         before = self.tried(engines, live, [one for one in asked if key(one) not in self.live_answers])
         if before is None:
             return False
@@ -194,8 +196,8 @@ class AnswerCheck:
         asked: Sequence[Sample],
         temperature: float = 0.0,
     ) -> dict[str, Tried] | None:
-        """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
-        them when they are to go live, so its error is left to that moment."""
+        """Returns answers by key, from the first engine that can answer; None if there is none. An engine that cannot
+        read the files rejects them again when they are to go live, so its error is reported then."""
         results: dict[str, Tried] = {}
         for most in sorted({self.longest(one) for one in asked}):
             group = [one for one in asked if self.longest(one) == most]
@@ -206,7 +208,7 @@ class AnswerCheck:
         return results
 
     def longest(self, sample: Sample) -> int:
-        """Returns tokens of the longest answer that is looked at."""
+        """Returns the most tokens of an answer that are examined."""
         return min(
             self.args.gate_answer_tokens, int(sample.metadata.get("tokens", FEWER.get(purpose(sample), MOST)))
         )
@@ -219,7 +221,7 @@ class AnswerCheck:
         most: int,
         temperature: float = 0.0,
     ) -> dict[str, Tried] | None:
-        """As `tried`, of answers of at most so many tokens."""
+        """Like `tried`, for answers of at most `most` tokens."""
         prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
         drafts = [] if temperature > 0 else [self.draft(key(one)) for one in asked]
         for engine in engines:
@@ -238,18 +240,18 @@ class AnswerCheck:
         return None
 
     def draft(self, name: str) -> list[int]:
-        """Returns the answer of another version; empty if that is not known."""
+        """Returns another version's answer as a draft; [] if there is none."""
         answer = self.live_answers.get(name) or self.first_answers.get(name)
         return [] if answer is None else answer.ids
 
 
 def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[str, float]:
-    """`share_right` of all questions; `answers`: by key of the prompt."""
+    """Returns `share_right` of all questions; `answers`: by key of the prompt."""
     return share_right([answers[key(one)] for one in questions], list(map(label, questions)))
 
 
 def right_answers(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
-    """Outcomes of those that were answered, by what names a question for good; `answers`: by key of the prompt."""
+    """Returns the outcomes of the answered questions, by a permanent key of each; `answers`: by key of the prompt."""
     return {
         lasting(one): is_right(answers[key(one)].text, str(one.label))
         for one in questions
@@ -258,11 +260,12 @@ def right_answers(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> 
 
 
 def label(sample: Sample) -> str | None:
-    """Returns the text that an answer must contain; None if that is not known."""
+    """Returns the text that an answer must contain; None if unknown."""
     return None if sample.label is None else str(sample.label)
 
 
 def mean_length(samples: Sequence[Sample], most: int) -> dict[str, float]:
-    """`liked_length`: mean tokens of the answers that people liked, each at most `most`; nothing if they are few."""
+    """Returns `liked_length`: mean tokens of the answers that people liked, each at most `most`; {} if there are too
+    few."""
     lengths = [min(one.response_length, most) for one in samples if purpose(one) == LIKED]
     return {"liked_length": sum(lengths) / len(lengths)} if len(lengths) >= ENOUGH_LIKED else {}

@@ -1,5 +1,5 @@
-"""Questions that are put to a version right after its switch, while the next one trains: a part of them each time, and
-all where one is wrong that was right. A version that has fallen is gone back from, by itself."""
+"""Questions to a version right after its switch, while the next one trains: a part of them each time, and all if a
+previously right one is wrong. A version that has become worse is rolled back automatically."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 Answers = dict[str, Tried] | None
 
 MOST_SKIPPED = 2
-"""Times in a row that candidates may end it."""
+"""Consecutive times that candidates may interrupt it."""
 AT_ONCE = 16
-"""Facts of the pool that are asked in one call: a candidate waits for no more than that."""
+"""Number of pool facts in one call, which limits how long a candidate waits."""
 
 
 class Audit:
-    """One at a time; the engine answers in a thread, all else happens where `collect` is called."""
+    """Runs one audit at a time; the engine answers in a thread, everything else happens in `collect`."""
 
     def __init__(self, args: Arguments, history: GateHistory, answers: AnswerCheck) -> None:
         self.args, self.history, self.answers = args, history, answers
@@ -51,8 +51,8 @@ class Audit:
     def begin(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool = False
     ) -> None:
-        """Puts the next questions to the version that is live, where not all of them were put to it before; `whole`: all
-        that were not. And prompts of liked answers, where the next candidate is to answer them."""
+        """Asks the live version the next questions that it was not asked yet; `whole`: all of these. Also sends
+        prompts of liked answers, if the next candidate will be asked them."""
         self.note_better(samples)
         self.put_questions(samples, live, engines, whole)
         self.learn_facts(samples, live, engines)
@@ -60,9 +60,9 @@ class Audit:
     def put_questions(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool
     ) -> None:
-        """As `begin`, without the pool of facts. Wishes too, if it is not known which were ever obeyed."""
+        """Like `begin`, without the pool of facts. Includes requests, if it is unknown which were ever obeyed."""
         if self.busy:
-            return  # of an earlier version; the next one has its turn
+            return  # of an earlier version; the next one follows
         self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
         self.wishes = [one for one in samples if purpose(one) == WISH]
@@ -70,7 +70,7 @@ class Audit:
         new = [] if all(lasting(one) in known for one in self.wishes) else self.wishes
         part, self.liked = [], []
         if all(key(one) in self.answers.candidate_answers for one in self.questions):
-            self.history.good = live.version  # it was examined with all of them, or there are none
+            self.history.good = live.version  # it was examined with all questions, or there are none
             if self.questions:
                 self.history.note_right(share_of(self.questions, self.answers.candidate_answers)["right"])
             if not new:
@@ -88,15 +88,15 @@ class Audit:
             )
 
     def note_better(self, samples: Sequence[Sample]) -> None:
-        """A version that obeys more wishes than the reference, by more than chance, takes its place."""
+        """Makes a version the reference if it obeys significantly more requests."""
         wishes = [one for one in samples if purpose(one) == WISH]
         if wishes and all(key(one) in self.answers.candidate_answers for one in wishes):
             now = outcomes(wishes, self.answers.candidate_answers)
             self.history.note_better(WISH, now, SPLIT[WISH] * self.args.gate_false_alarms)
 
     def learn_facts(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
-        """Asks the facts of the pool that were never asked, a few at a time after the questions, until a candidate is
-        to answer: right answers become the reference from then on."""
+        """Asks pool facts that were never asked, a few at a time after the questions, until a candidate needs the
+        engine: right answers are the reference from then on."""
         self.end_learning()
         facts = unknown_facts(self.answers, samples)
         if not facts or not engines:
@@ -118,13 +118,14 @@ class Audit:
         in_thread(learn, "facts")
 
     def end_learning(self) -> None:
-        """The facts that are left are asked after the next version's switch."""
+        """Stops; the remaining facts are asked after the next version's switch."""
         if self.learning is not None:
             self.learning.set()
         self.learning = None
 
     def next_part(self, whole: bool = False) -> list[Sample]:
-        """Returns all of them while it is not known how many were ever right, and while some were lost."""
+        """Returns the next questions; all of them while it is unknown how many were ever right, and while some were
+        lost."""
         count = len(self.questions)
         if whole or self.history.closer or self.history.questions != count:
             return self.questions
@@ -135,11 +136,11 @@ class Audit:
 
     @property
     def busy(self) -> bool:
-        """Whether the live version is being put questions."""
+        """Returns whether the live version is being asked questions."""
         return self.running is not None and not self.running.done()
 
     def make_way(self) -> None:
-        """A candidate is to answer on the engine that is being asked: it goes first, a few times in a row."""
+        """Interrupts the audit for a candidate that needs the same engine, a few consecutive times at most."""
         self.end_learning()
         if self.running is None or self.running.done() or self.history.questions is None:
             return
@@ -153,12 +154,12 @@ class Audit:
         self.running, self.skipped = None, self.skipped + 1
 
     def wait_for_first(self) -> None:
-        """Returns when it is known how many questions were ever right, if that is being found out."""
+        """Returns once it is known how many questions were ever right, if that is being determined."""
         if self.running is not None and self.history.questions is None:
             self.running.result()
 
     def collect(self) -> str | None:
-        """Returns why the live version must go; None before that is known, and if it may stay."""
+        """Returns why the live version must be rolled back; None if unknown yet, or if it may stay."""
         if self.running is None or not self.running.done():
             return None
         answers, self.running, self.skipped = self.running.result(), None, 0
@@ -168,7 +169,7 @@ class Audit:
         self.answers.liked = [one for one in self.liked if key(one) in answers]
         self.history.compared_with(WISH, outcomes(self.wishes, answers))
         if not self.questions or any(key(one) not in answers for one in self.questions):
-            # none of those that were put was worse
+            # none of the asked questions was worse
             self.history.good = self.version
             return None
         share = share_of(self.questions, answers)
@@ -187,13 +188,13 @@ class Audit:
         return reason
 
     def forget(self) -> None:
-        """Another version goes live by an order."""
+        """Stops, because another version goes live by an order."""
         self.end_learning()
         self.running = None
 
 
 def wrong_now(check: AnswerCheck, question: Sample, answer: Tried) -> bool:
-    """Returns whether an answer is wrong, and the one before it was right or is not known."""
+    """Returns whether an answer is wrong, and the previous one was right or is unknown."""
     expected, before = str(question.label), check.live_answers.get(key(question))
     return not is_right(answer.text, expected) and (before is None or is_right(before.text, expected))
 
@@ -206,7 +207,7 @@ def put(
     everything: list[Sample],
     others: list[Sample],
 ) -> Answers:
-    """Answers to a part of the questions, or to all where one of the part is worse than it was; and to other prompts."""
+    """Returns answers to a part of the questions, or to all if one of the part became worse; and to other prompts."""
     answers = check.tried(engines, live, part + others)
     if answers is None:
         return None

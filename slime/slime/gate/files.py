@@ -1,4 +1,4 @@
-"""Stage a, in the trainer: the files that engines are about to read, compared with those of the live version."""
+"""Stage a, in the trainer: compares the files that engines are about to load with those of the live version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slime.weights.versions import is_adapter
 
 STAGE = "files"
 PIECE = 2**18
-"""Numbers of a tensor that are compared at a time: 1 MiB in fp32."""
+"""Elements of a tensor that are compared at a time: 1 MiB in fp32."""
 
 
 class Opened(Protocol):
@@ -48,7 +48,7 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
     new = _open(Path(candidate))
     try:
         old = _open(Path(live))
-    except CandidateRejected:  # the live files are gone: there is nothing to compare with
+    except CandidateRejected:  # the live files are gone, so there is nothing to compare with
         old = None
     if old is None or is_adapter(Path(candidate)) != is_adapter(Path(live)):
         for name in new:
@@ -70,8 +70,9 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
 def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
     """Returns the sums of the squares of their difference, and of `before`.
 
-    In pieces that stay in the processor's cache, each summed in fp32 by one dot product: a sum of squares in fp64 over a
-    whole tensor takes 15 times as long (4e9 numbers: 6 s in place of 90 to 156), and the trainer waits for it."""
+    They are computed in pieces that fit the processor's cache, each summed in fp32 by one dot product: fp64 over a
+    whole tensor takes 15 times as long (4e9 numbers: 6 s instead of 90 to 156), and the trainer waits for it.
+    """
     moved = size = 0.0
     pieces = (torch.split(tensor.reshape(-1), PIECE) for tensor in (now, before))
     for one, other in zip(*pieces, strict=True):
@@ -83,7 +84,7 @@ def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
 
 
 def _open(folder: Path) -> Files:
-    """Each tensor's open file; they are closed when nothing refers to them any more."""
+    """Returns each tensor's open file; files are closed when they are no longer referenced."""
     try:
         files: Files = {}
         for file in weight_files(folder):

@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 FILE = "gate.json"
 MOST_LEFT = 2
-"""Updates in a row that may leave their turn to answer to the next one."""
+"""Consecutive updates that may leave their answer check to the next one."""
 SLOWER = 0.5
 """Factor of the learning rate for each further rejection in a row, from the second on."""
 
 
 class Examined(Protocol):
-    """The trainer, as the gate asks it: `slime.ray.train_group.TrainGroup`, or a fake of it."""
+    """The trainer's interface for the gate: `slime.ray.train_group.TrainGroup`, or a fake."""
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]: ...
     def log_probs(self, samples: list[Sample]) -> list[list[float]]: ...
@@ -49,9 +49,9 @@ class Examined(Protocol):
 
 
 class CandidateGate:
-    """Examines candidates of one run, stage by stage, the cheap ones first.
+    """Examines the candidates of a run, stage by stage, cheap stages first.
 
-    Without --gate it lets everything pass and keeps nothing.
+    Without --gate it accepts everything and stores nothing.
 
     Args:
         orders: of people about versions; one that comes in ends an examination.
@@ -77,12 +77,12 @@ class CandidateGate:
         self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries], bool] | None = None
 
     def watch(self) -> None:
-        """Orders the way back where the live version has fallen; to be called again and again."""
+        """Orders a rollback if the live version has become worse; called repeatedly."""
         if self.orders is not None and (reason := self.audit.collect()) is not None:
             self.go_back_from(self.audit.version, reason)
 
     def go_back_from(self, version: int, reason: str) -> bool:
-        """Orders the way back to the newest version that is known to be good; False if there is no other."""
+        """Orders a rollback to the newest version known to be good; returns False if there is no other."""
         good = self.history.good
         if self.orders is None or good is None or good == version:
             return False
@@ -90,7 +90,7 @@ class CandidateGate:
         return True
 
     def miss(self, version: int | None) -> None:
-        """A version cannot be gone back to: if it is the one that was known to be good, none is from now on."""
+        """Records that a version cannot be restored: if it was the one known to be good, there is none now."""
         if version is not None and version == self.history.good:
             self.history.good = None
             self.history.write(self.path)
@@ -98,7 +98,8 @@ class CandidateGate:
     def begin(
         self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
     ) -> None:
-        """The trainer's present state is live: it can be gone back to, and is what candidates are compared with.
+        """Makes the trainer's current state the live one, which can be restored, and with which candidates are
+        compared.
 
         Args:
             engines: are put all questions meanwhile, so that the first candidate need not wait for that.
@@ -116,7 +117,7 @@ class CandidateGate:
             self.audit.begin(samples, live, engines)
 
     def resume(self, trainers: Examined) -> None:
-        """The trainer is back in the live state of which this gate knows all already, after it held another policy."""
+        """Continues after the trainer has loaded this gate's live state again, after another policy's."""
         if self.on:
             trainers.keep_state()
             trainers.scale_learning_rate(self.rate())
@@ -129,7 +130,7 @@ class CandidateGate:
         engines: Sequence[Tries] = (),
         write_again: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        """Runs both halves of an examination, one after the other, and returns the measurements.
+        """Runs both halves of an examination and returns the measurements.
 
         Args:
             engines: those that may hold the candidate in addition to the live weights; the first that can answers
@@ -148,12 +149,12 @@ class CandidateGate:
         live: WeightVersion,
         write_again: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        """The first half, of a candidate whose files are written, while the trainer holds its weights: files and
+        """Runs the first half on a candidate whose files are written, while the trainer holds its weights: files and
         likelihood. Raises as `examine`.
 
         Args:
-            write_again: writes the trainer's weights to the same place. A step that went too far is shrunk then; None:
-                it is rejected.
+            write_again: writes the trainer's weights to the same place. A too long step can then be shrunk; None: it
+                is rejected.
         """
         if not self.on:
             return {}
@@ -180,7 +181,7 @@ class CandidateGate:
         return measurements
 
     def compare(self, trainers: Examined) -> dict[str, float]:
-        """Compares likelihoods under the trainer's present weights with those under the live ones."""
+        """Compares likelihoods under the trainer's current weights with those under the live ones."""
         self.now = self.read(trainers, self.compared)
         return measure_likelihood(self.compared, self.now, self.known)
 
@@ -191,7 +192,8 @@ class CandidateGate:
         engines: Sequence[Tries],
         measurements: dict[str, float],
     ) -> dict[str, float]:
-        """The second half, which needs no trainer: sampled answers. Adds to `measurements`; raises as `examine`."""
+        """Runs the second half, which needs no trainer: sampled answers. Adds to `measurements`; raises as
+        `examine`."""
         if not self.on:
             return {}
         with self.measuring(measurements, live) as measurements:
@@ -214,7 +216,7 @@ class CandidateGate:
 
     @contextmanager
     def measuring(self, measurements: dict[str, float], live: WeightVersion) -> Iterator[dict[str, float]]:
-        """Adds the `seconds` of its body; a rejection in it gets everything measured so far."""
+        """Adds the `seconds` of its body; a rejection inside gets all measurements so far."""
         began, before = time.monotonic(), measurements.get("seconds", 0.0)
         try:
             yield measurements
@@ -227,10 +229,9 @@ class CandidateGate:
         measurements["seconds"] = before + time.monotonic() - began
 
     def check_live(self, live: WeightVersion) -> None:
-        """Orders the way back from a live version that had fallen unseen before this candidate did (the engine ended
-        while it was asked): no candidate would ever pass. If no better version is known, its answers are the bar from
-        now on.
-        """
+        """Orders a rollback if the live version became worse undetected before this candidate did (the engine failed
+        during the audit): no candidate would ever pass. If no better version is known, its answers become the
+        reference."""
         right = self.answers.live_right
         if right is None:
             return
@@ -242,8 +243,9 @@ class CandidateGate:
             self.history.right = right
 
     def is_due(self, near: bool) -> bool:
-        """Returns whether it is this update's turn to answer. One with nothing against it leaves the engine to the
-        questions that the live version is being put, and its turn to the next one: training would wait for both."""
+        """Returns whether this update must answer questions. An update without problems leaves the engine to the
+        running audit of the live version, and the check to the next update: training would otherwise wait for both.
+        """
         waited = self.history.unanswered + 1 - self.args.gate_answers_every
         return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
 
@@ -261,7 +263,7 @@ class CandidateGate:
         return {key(sample): list(row) for sample, row in zip(read, values, strict=True)}
 
     def accept(self, trainers: Examined, measurements: dict[str, float]) -> None:
-        """The candidate is live everywhere."""
+        """Records that the candidate is live on all engines."""
         if not self.on:
             return
         before = self.rate()
@@ -281,7 +283,7 @@ class CandidateGate:
             trainers.scale_learning_rate(self.rate())
 
     def reject(self, trainers: Examined, candidate: Candidate, rejection: CandidateRejected) -> None:
-        """Calls the hook, then restores the trainer's live state. After a kill in between both happen again: no
+        """Calls the hook, then restores the trainer's live state. After a kill in between, both are repeated: no
         checkpoint contains a rejected candidate."""
         weights = candidate.weights
         event(
@@ -298,12 +300,12 @@ class CandidateGate:
         trainers.scale_learning_rate(self.rate())
 
     def rate(self) -> float:
-        """Returns the present factor of the learning rate: by rejections in a row, and by the KL of accepted
+        """Returns the current factor of the learning rate: by consecutive rejections, and by the KL of accepted
         updates."""
         return self.scale() * (self.history.rate if self.args.gate_adapt_lr else 1.0)
 
     def scale(self) -> float:
-        """Returns the factor of the learning rate after rejections in a row, until an update is accepted."""
+        """Returns the factor of the learning rate after consecutive rejections, until an update is accepted."""
         if self.args.gate_on_reject == "skip":
             return 1.0
         return float(SLOWER ** max(0, self.history.in_a_row - 1))

@@ -11,12 +11,12 @@ from slime.gate.limits import WINDOW
 from slime.gate.paired import Outcomes, is_better
 
 CLOSER = 4
-"""Versions that are put all questions after one that has lost some."""
+"""Versions that are asked all questions after one that has lost some."""
 
 
 @dataclass
 class GateHistory:
-    """The gate's record, saved with the checkpoints, so that a restarted driver judges as the one before.
+    """The gate's state, saved with the checkpoints, so that a restarted driver decides in the same way.
 
     Attributes:
         changes: relative changes of accepted updates, oldest first.
@@ -51,7 +51,7 @@ class GateHistory:
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
-        """Reads the file of any version of this program; missing values are measured again."""
+        """Reads the file of any program version; missing values are measured again."""
         if not path.exists():
             return cls()
         stored, names = json.loads(path.read_text()), {item.name for item in fields(cls)}
@@ -61,8 +61,8 @@ class GateHistory:
         write_json(path, asdict(self))
 
     def best_right(self, live: dict[str, float]) -> float | None:
-        """Returns the highest share of right answers to these questions, the live weights' own included; None without
-        questions. Another number of questions is another set, and starts from zero."""
+        """Returns the highest share of right answers to these questions, including the live weights'; None without
+        questions. A different number of questions is a different set, and starts again."""
         if "right" not in live:
             return None
         if self.right is None or self.questions != live["questions"]:
@@ -71,25 +71,24 @@ class GateHistory:
         return self.right
 
     def best_obeyed(self, live: float, wishes: int) -> float:
-        """As `best_right`, of explicit wishes."""
+        """Like `best_right`, for explicit requests."""
         if self.obeyed is None or self.wishes != wishes:
             self.obeyed, self.wishes = live, wishes
         self.obeyed = max(self.obeyed, live)
         return self.obeyed
 
     def compared_with(self, purpose: str, live: Outcomes) -> Outcomes:
-        """Returns the reference version's outcomes; those of the live weights if nothing older is known of a
-        prompt."""
+        """Returns the reference version's outcomes; those of the live weights for prompts without older ones."""
         self.reference[purpose] = {**live, **self.reference.get(purpose, {})}
         return self.reference[purpose]
 
     def note_better(self, purpose: str, now: Outcomes, alarms: float) -> None:
-        """An accepted version, asked everything, takes the reference's place if it is better by more than chance."""
+        """Makes an accepted version that was asked everything the reference if it is significantly better."""
         if is_better(self.compared_with(purpose, now), now, alarms):
             self.reference[purpose] |= now
 
     def accept(self, measurements: dict[str, float]) -> None:
-        """Takes over the measurements of an update that is live."""
+        """Records the measurements of an update that is live."""
         self.in_a_row = 0
         self.unanswered = 0 if measurements.get("looked") else self.unanswered + 1
         if "right" in measurements:
@@ -101,8 +100,8 @@ class GateHistory:
         self.in_a_row += 1
 
     def note_right(self, right: float) -> None:
-        """Records the share of right answers of the live version to all questions. If it has fallen, the next
-        versions answer all questions too, since a part of them would not show whether the fall continues."""
+        """Records the share of right answers of the live version to all questions. If it has dropped, the next
+        versions are asked all questions too, because a part would not show whether the drop continues."""
         lost = self.last is not None and right < self.last
         self.closer = CLOSER if lost else max(0, self.closer - 1)
         self.last = right

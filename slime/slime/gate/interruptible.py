@@ -1,4 +1,4 @@
-"""A request to an engine that an order about versions may end."""
+"""Engine requests that an order about versions can interrupt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGE = "order"
 LOOK_SECONDS = 0.05
 
 Ordered = Callable[[], VersionOrder | None]
-"""The order that waits, if one does."""
+"""Returns the pending order, if there is one."""
 
 
 class Tries(Protocol):
@@ -36,7 +36,7 @@ class Tries(Protocol):
 
 
 class OrderFirst(CandidateRejected):
-    """An order asks for another version: the candidate is given up, so that the order does not wait for its examination.
+    """An order asks for another version: the examination is aborted, so that the order does not wait.
 
     `release`: its samples may be trained on again at once; False if the order drops turns.
     """
@@ -48,13 +48,13 @@ class OrderFirst(CandidateRejected):
 
 
 def check_orders(ordered: Ordered) -> None:
-    """Raises OrderFirst if an order waits."""
+    """Raises OrderFirst if an order is pending."""
     if (order := ordered()) is not None:
         raise OrderFirst(order)
 
 
 def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
-    """Returns the arguments of the hook of a rejection."""
+    """Returns the arguments of the rejection hook."""
     return {
         "reason": str(rejection),
         "stage": rejection.stage,
@@ -79,7 +79,7 @@ def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ord
         try:
             return asked.result(LOOK_SECONDS)
         except TimeoutError:
-            if asked.done():  # perhaps since the wait ended
+            if asked.done():  # it may have finished since the wait ended
                 return asked.result()
             try:
                 check_orders(ordered)
@@ -89,13 +89,13 @@ def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ord
 
 
 def in_thread(action: Callable[[], T], name: str) -> Future[T]:
-    """Runs an action in a thread that does not keep the process from ending."""
+    """Runs an action in a daemon thread."""
     done: Future[T] = Future()
 
     def run() -> None:
         try:
             done.set_result(action())
-        except BaseException as error:  # the waiting thread raises it
+        except BaseException as error:  # raised in the waiting thread
             done.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

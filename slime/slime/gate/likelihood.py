@@ -1,4 +1,4 @@
-"""Stage b: the likelihood of stored answers under the candidate, compared with that under the live weights."""
+"""Stage b: compares the likelihood of stored answers under the candidate with that under the live weights."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ prompt without answer that is to be answered (its `label` must occur in the answ
 update gets others (`label` as of a question)."""
 
 MOST = 1.0
-"""Nats that one token counts at most in the KL: of a few short answers a single one that was learned or unlearned (6
-nats have been seen) would decide. A candidate that is far away moves many."""
+"""Nats to which a token's part of the KL is limited: among a few short answers, a single learned or unlearned one (6
+nats were seen) would otherwise decide. A candidate that is far away moves many."""
 
 Known = Mapping[str, Sequence[float]]
 """Log-probs of an answer's tokens by the sample's key."""
 
 
 def key(sample: Sample) -> str:
-    """Names a sample from one examination to the next."""
+    """Returns the sample's key, stable over examinations."""
     return str(sample.metadata.get("key", sample.index))
 
 
 def lasting(sample: Sample) -> str:
-    """Names a prompt and its expected answer, whatever other rows its file holds."""
+    """Returns a key of a prompt and its expected answer, independent of other rows in the file."""
     words = f"{sample.tokens[: sample.prompt_length]} {sample.label}"
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 
@@ -41,11 +41,13 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
     """Compares the candidate's log-probs (`now`) with those of the live weights.
 
     Args:
-        live: of the live weights, as far as they are known. Recent answers fall back on the engine's own log-probs.
+        live: of the live weights, as far as known. Recent answers fall back on the engine's own log-probs.
 
     Returns:
-        `kl`: nats a token, of the live weights to the candidate on recent answers, by the estimator r - 1 - log r with
-            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative), a token at most `MOST`.
+        `kl`: nats a token, of the live weights to the candidate on recent answers, by the estimator r - 1 - log r
+            with
+            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative), a token at most
+                `MOST`.
         `liked_loss`: nats a token by which liked answers became less likely, mean over the answers.
         `liked`, `recent`: how many were compared. A measure without answers is left out.
     """

@@ -1,4 +1,4 @@
-"""Limits beyond which a measurement rejects an update. Pure functions; each returns the reason in words, or None."""
+"""Limits beyond which a measurement rejects an update. Pure functions; each returns the reason, or None."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from slime.flags.gate import GateArguments
 
 WORSE = 0.1
-"""By how much a share of answers that are wrong in form may rise over that of the live weights; of few answers one
-always may."""
+"""Allowed increase of a share of malformed answers over that of the live weights; one more answer is always
+allowed."""
 SHARES = {
     "empty": "are empty",
     "endless": "do not end",
@@ -22,21 +22,21 @@ SHARES = {
     "same": "are one and the same",
 }
 LENGTHS = (1 / 3, 3.0)
-"""Bounds of the mean length, in live ones."""
+"""Allowed ratio of the mean length to the live one."""
 TEACHER_SHARE = 0.25
-"""Share of the way to the hinted teacher, as KL, that one update may always take."""
+"""Share of the KL to the hinted teacher that one update may always use."""
 NEAR_TEACHER = 5.0
-"""A hinted teacher whose KL is up to so many times --gate-max-kl may be reached by one update."""
+"""A hinted teacher may be reached in one update if its KL is at most this multiple of --gate-max-kl."""
 NEAR = 0.25
-"""Share of a limit from which an update is looked at more closely."""
+"""Share of a limit from which an update is examined more closely."""
 SURPRISE = 0.5
-"""Nats a token by which the candidate may be surer or less sure of its greedy answers."""
+"""Allowed change of the mean log-prob of greedy answers, nats a token."""
 FACTOR = 4.0
-"""Largest ratio of the next change to the largest accepted one."""
+"""Largest allowed ratio of the next change to the largest accepted one."""
 ENOUGH = 5
-"""Accepted changes from which the bound is learned."""
+"""Number of accepted changes from which the bound is derived."""
 WINDOW = 32
-"""Newest accepted changes that count."""
+"""Number of newest accepted changes that count."""
 
 
 def bad_change(measurements: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
@@ -50,7 +50,7 @@ def bad_change(measurements: dict[str, float], accepted: Sequence[float], args: 
 
 
 def bad_likelihood(measurements: dict[str, float], args: GateArguments) -> str | None:
-    """Not-a-number is never below a limit."""
+    """Returns the reason; NaN never passes a limit."""
     most = largest_kl(measurements, args)
     if "kl" in measurements and not measurements["kl"] <= most:
         return f"the KL to the live weights is {measurements['kl']:.3g} nats a token, more than {most:g}"
@@ -63,7 +63,7 @@ def bad_likelihood(measurements: dict[str, float], args: GateArguments) -> str |
 
 
 def is_near(measurements: dict[str, float], args: GateArguments) -> bool:
-    """Returns whether an update came near a limit of the first two stages."""
+    """Returns whether an update is close to a limit of the first two stages."""
     near = measurements.get("kl", 0.0) > NEAR * largest_kl(measurements, args)
     near |= measurements.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
     return near or measurements.get("change", 0.0) > 2 * NEAR * measurements.get("most_change", float("inf"))
@@ -72,7 +72,7 @@ def is_near(measurements: dict[str, float], args: GateArguments) -> bool:
 def bad_answers(
     measurements: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
 ) -> str | None:
-    """Returns the fault of sampled answers.
+    """Returns the problem of sampled answers.
 
     Args:
         live: the same measures of the live weights.
@@ -94,9 +94,9 @@ def bad_answers(
 
 
 def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
-    """Bounds of the mean length of answers, in tokens: of `LENGTHS`, in live ones or in those that the hinted teacher
-    gives (`taught_length`, if it is known), and beyond them as far as the answers that people liked go (`liked_length`),
-    since a wanted habit may make all answers as long as these."""
+    """Returns bounds of the mean length of answers in tokens: `LENGTHS` relative to live answers or to the hinted
+    teacher's (`taught_length`, if known), extended to the length of liked answers (`liked_length`), because a wanted
+    habit may make all answers that long."""
     lengths = live["length"], live.get("taught_length", live["length"])
     least, most = min(lengths) * LENGTHS[0], max(lengths) * LENGTHS[1]
     liked = live.get("liked_length", live["length"])
@@ -104,8 +104,8 @@ def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
 
 
 def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) -> str | None:
-    """Returns why too few explicit wishes were obeyed. An update that obeys no fewer than the live weights passes,
-    however few these are: it may be the way back."""
+    """Returns the reason if too few explicit requests were obeyed. An update that obeys at least as many as the live
+    weights always passes: it may be the way back."""
     if now >= min(live, args.gate_min_obeyed * best):
         return None
     return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"
@@ -114,21 +114,21 @@ def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) ->
 def lost_wishes(
     now: Outcomes, live: Outcomes, reference: Outcomes, best: float, args: GateArguments
 ) -> str | None:
-    """Returns why too many explicit wishes were lost: by the floor, or by the paired test against the reference
-    version."""
+    """Returns the reason if too many explicit requests were lost, by the minimum or by the paired test against the
+    reference version."""
     return too_few_obeyed(share(now), share(live), best, args) or lost_more_wishes(now, live, reference, args)
 
 
 def lost_more_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
-    """Returns the paired test of explicit wishes. As above, an update that obeys no fewer than the live weights
-    passes."""
+    """Returns the reason if the paired test of explicit requests fails. An update that obeys at least as many as the
+    live weights passes."""
     if share(now) >= share(live):
         return None
     return lost_more("explicit wishes are not obeyed any more", reference, now, "wish", args)
 
 
 def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: GateArguments) -> str | None:
-    """Returns the paired test against the reference version; `part`: a key of `SPLIT`."""
+    """Returns the reason if the paired test against the reference version fails; `part`: a key of `SPLIT`."""
     if not is_worse(reference, now, SPLIT[part] * args.gate_false_alarms):
         return None
     lost, gained = lost_and_gained(reference, now)
@@ -139,7 +139,7 @@ def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: Ga
 
 
 def lost_facts(lost: int, asked: int, args: GateArguments) -> str | None:
-    """Returns why too many known facts were lost: more than the share that small changes turn over."""
+    """Returns the reason if too many known facts were lost: more than small changes flip by chance."""
     chance = at_least(lost, asked, CHANCE)
     if chance > SPLIT["fact"] * args.gate_false_alarms:
         return None
@@ -155,25 +155,25 @@ def too_few_right(measurements: dict[str, float], best: float | None, args: Gate
 
 
 def largest_change(accepted: Sequence[float], most: float) -> float:
-    """Returns the bound of the next update's relative change: `most`, or less where the accepted ones were all small.
+    """Returns the limit of the next update's relative change: `most`, or less if all accepted ones were small.
 
-    Updates that changed nothing carry no information about the scale and are left out.
+    Updates without any change are ignored.
     """
     moved = [change for change in accepted if change > 0][-WINDOW:]
     return min(most, FACTOR * max(moved)) if len(moved) >= ENOUGH else most
 
 
 def largest_kl(measurements: dict[str, float], args: GateArguments) -> float:
-    """Returns the bound of an update's KL, nats a token: --gate-max-kl, or the KL of the live weights' hinted teacher
-    to them (`teacher_kl`, if it was measured), which is how far the habit lies that people ask for; of a teacher that
-    is far away a share of it."""
+    """Returns the limit of an update's KL, nats a token: --gate-max-kl, or the KL from the live weights to their
+    hinted teacher (`teacher_kl`, if measured), which is the distance of the requested habit; for a distant teacher a
+    share of it."""
     return max(
         args.gate_max_kl, kl_of_near_teacher(measurements, args), TEACHER_SHARE * _teacher_kl(measurements)
     )
 
 
 def kl_of_near_teacher(measurements: dict[str, float], args: GateArguments) -> float:
-    """Returns how far, in nats a token, an update may go toward the hinted teacher; 0 if its KL was not measured."""
+    """Returns the KL in nats a token that an update may use toward the hinted teacher; 0 if it was not measured."""
     return min(_teacher_kl(measurements), NEAR_TEACHER * args.gate_max_kl)
 
 

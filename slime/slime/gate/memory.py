@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 SPARE: WeakKeyDictionary[Backend, list[HostCopies]] = WeakKeyDictionary()
-"""Memory of states of a trainer that no way back needs any more."""
+"""Memory of saved states that are no longer needed, for reuse."""
 
 
 class KeptState:
-    """A copy in CPU memory of all that training changes, as large as this rank's weights and optimizer states.
+    """A copy in CPU memory of all state that training changes, as large as this rank's weights and optimizer states.
 
-    Its memory is used again when it is gone, so that two of them take turns where each follows another.
+    Its memory is reused, so that two copies alternate.
     """
 
     def __init__(self, trainer: Backend) -> None:
@@ -44,7 +44,7 @@ class KeptState:
 
     @torch.no_grad()
     def restore(self, trainer: Backend) -> None:
-        """Restores the state of the rank, to the bit; gradients are forgotten."""
+        """Restores the rank's state bit by bit; drops gradients."""
         for part, weights, optimizer in zip(trainer.parts, self.weights, self.optimizers, strict=True):
             for tensor, kept in zip(_weights(part), weights, strict=True):
                 local_part(tensor).copy_(kept, non_blocking=True)
@@ -60,9 +60,8 @@ class KeptState:
 
     @torch.no_grad()
     def shrink(self, trainer: Backend, share: float) -> None:
-        """Moves every trained weight of the policy to kept + `share` * (present - kept), computed in fp32 at least.
-        Every rank must call this. Moments, counters and random state stay as the step left them, and so does the critic.
-        """
+        """Moves every trained weight of the policy to kept + `share` * (current - kept), computed at least in fp32.
+        Every rank must call this. Moments, counters, random state and the critic are unchanged."""
         part = trainer.parts[0]
         moved = {id(tensor) for tensor in part.moved}
         for tensor, kept in zip(_weights(part), self.weights[0], strict=True):
@@ -76,8 +75,8 @@ class KeptState:
 
 
 def _weights(part: Part) -> Iterator[Tensor]:
-    """Yields the weights that compute, and those that the optimizer moves if these are another copy; each once.
-    Frozen weights are left out."""
+    """Yields the weights used for computing, and the optimizer's copies if these are separate; each once. Frozen
+    weights are omitted."""
     reshard(part.model)
     seen: set[int] = set()
     moved = part.moved

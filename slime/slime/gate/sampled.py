@@ -1,4 +1,4 @@
-"""Stage c: what the candidate answers, greedily, to prompts of people and to questions with known answers."""
+"""Stage c: the candidate's greedy answers to people's prompts and to questions with known answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 NGRAM = 4
-"""Tokens of the pieces by which repetition is seen."""
+"""Length in tokens of the n-grams for detecting repetition."""
 REPEATS = 0.5
-"""Share of an answer's pieces that stood in it before, from which it counts as repeating."""
+"""Share of repeated n-grams from which an answer counts as repeating."""
 FEW = 24
 """Tokens below which an answer is too short to judge."""
 
@@ -30,14 +30,15 @@ class Tried:
 def measure_sampled(
     answers: Sequence[Tried], expected: Sequence[str | None], before: Sequence[Tried]
 ) -> dict[str, float]:
-    """Shares of answers that are wrong in form, and numbers about the others.
+    """Returns shares of malformed answers, and statistics of the others.
 
     Args:
-        expected: what each answer must contain; None if that is not known.
+        expected: what each answer must contain; None if unknown.
         before: what the live weights answered to the same prompts.
 
     Returns:
-        Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script than
+        Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script
+            than
         those of the live answer), `same` (of the commonest answer); `length` in tokens; `surprise`, nats a token;
         `answers`, how many; `right` and `questions` where an answer is known.
     """
@@ -61,7 +62,7 @@ def measure_sampled(
 
 
 def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dict[str, float]:
-    """`right` (from 0 to 1) and `questions`; nothing where no answer is known."""
+    """Returns `right` (0 to 1) and `questions`; {} if no answer is known."""
     asked = [(answer, want) for answer, want in zip(answers, expected, strict=True) if want is not None]
     if not asked:
         return {}
@@ -70,30 +71,32 @@ def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dic
 
 
 def share_obeyed(answers: Sequence[Tried], forms: Sequence[str]) -> float:
-    """Share of answers in which the regular expression of their form is found; lines have their own ends (`(?m)`)."""
+    """Returns the share of answers that match their form's regular expression; lines are matched separately
+    (`(?m)`)."""
     hits = [is_obeyed(answer.text, form) for answer, form in zip(answers, forms, strict=True)]
     return sum(hits) / len(hits)
 
 
 def is_obeyed(text: str, form: str) -> bool:
-    """Returns whether a reply has the form, a regular expression, somewhere."""
+    """Returns whether a reply matches a form, a regular expression."""
     return re.search(form, text, re.MULTILINE) is not None
 
 
 def repeats(ids: Sequence[int]) -> bool:
-    """Returns whether most pieces of an answer stood in it before."""
+    """Returns whether most n-grams of an answer are repetitions."""
     pieces = [tuple(ids[at : at + NGRAM]) for at in range(len(ids) - NGRAM + 1)]
     return len(ids) >= FEW and 1 - len(set(pieces)) / len(pieces) > REPEATS
 
 
 def script(text: str) -> str | None:
-    """Returns the script of most letters, as Unicode names it (LATIN, CJK, CYRILLIC); None without letters."""
+    """Returns the script of most letters, by its Unicode name (LATIN, CJK, CYRILLIC); None without letters."""
     letters = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
     return letters.most_common(1)[0][0] if letters else None
 
 
 def is_right(text: str, expected: str) -> bool:
-    """A number must be the last one of the text; anything else must stand in it as whole words, in any case."""
+    """Returns whether a text contains the answer: a number must be its last one; other text must occur as whole
+    words, in any case."""
     if _NUMBER.fullmatch(expected):
         numbers = _NUMBER.findall(text)
         return bool(numbers) and float(numbers[-1].replace(",", "")) == float(expected.replace(",", ""))

@@ -1,7 +1,7 @@
-"""Limits the length of a step: a step beyond a limit is shrunk along its direction, not rejected. Imports no torch.
+"""Limits the length of a step: a too long step is shrunk along its direction, not rejected. Imports no torch.
 
-The KL of a short step grows with the square of its length, the change of the weights and the fall of liked answers with
-its length. A trust region as in TRPO (line search, Schulman 2015), and an adaptive step as in PPO (Schulman 2017).
+For short steps, the KL grows with the square of the length, the change of the weights and the loss of liked answers
+linearly. A trust region as in TRPO (line search, Schulman 2015), and an adaptive step as in PPO (Schulman 2017).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET = 0.5
-"""Radius of the trust region, as a share of the limit; toward a hinted teacher that is near it is wider."""
+"""Radius of the trust region, as a share of the limit; wider toward a nearby hinted teacher."""
 AIM = 0.9
-"""Share of the KL's target that shrinking aims at, since its law is no more than roughly known."""
+"""Share of the KL target that shrinking aims at, because its growth is only approximately known."""
 TRIES = 6
-"""Times that a step is shrunk; one that is beyond a limit then is broken."""
+"""Most times that a step is shrunk; one that is still beyond a limit fails."""
 FASTER = 1.5
 """Factor by which the learning rate is multiplied or divided."""
 RATES = (1 / 8, 2.0)
-"""Bounds of the learning rate, in --lr."""
+"""Bounds of the learning rate, relative to --lr."""
 
 
 class Shrinks(Protocol):
-    """The trainer, as far as a step is shrunk."""
+    """The trainer's interface for shrinking a step."""
 
     def shrink(self, share: float) -> None: ...
 
 
 def share_within(measurements: dict[str, float], args: GateArguments, power: int = 2) -> float:
-    """Returns the share of a step that stays within the trust region; 1: the whole step does, or a measure is not
-    finite, which no step repairs.
+    """Returns the share of a step that stays within the trust region; 1 for the whole step, and if a measurement is
+    not finite, which shrinking cannot repair.
 
-    The KL is kept below its target always, change and fall of liked answers are shrunk when they are beyond their limit.
+    The KL is always kept below its target; change and loss of liked answers are reduced only beyond their limit.
 
     Args:
-        power: of the step's length, with which its KL grows.
+        power: exponent of the KL's growth with the step's length.
     """
     target = radius(measurements, args)
     measures = [
@@ -62,10 +62,10 @@ def share_within(measurements: dict[str, float], args: GateArguments, power: int
 
 
 def radius(measurements: dict[str, float], args: GateArguments) -> float:
-    """Returns the KL up to which a step is not shrunk: a share of the limit, or as far as a hinted teacher that is near.
+    """Returns the KL up to which a step is not shrunk: a share of the limit, or the KL of a nearby hinted teacher.
 
-    With half of that way a wish needs several sessions, though explicit wishes and facts are as they were at its end
-    (lab/findings/dreaming.md).
+    With half of it a preference needs several sessions, although explicit requests and facts are unaffected by the
+    whole of it (lab/findings/dreaming.md).
     """
     return max(TARGET * largest_kl(measurements, args), kl_of_near_teacher(measurements, args))
 
@@ -88,7 +88,7 @@ def shorten(
     if "kl" in measurements:
         measurements["whole_kl"] = measurements["kl"]
     for tried in range(TRIES):
-        # The KL of a long step grows more slowly than the square, since each of its tokens counts `MOST` at most.
+        # the KL of a long step grows more slowly than the square, because each token counts at most `MOST`
         share = share_within(measurements, args, power=1 if tried else 2)
         if share == 1:
             break

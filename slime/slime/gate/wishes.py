@@ -1,4 +1,5 @@
-"""Abilities of the first model that every candidate is asked for: explicit wishes, and facts of a pool."""
+"""Abilities of the initial model that every candidate is tested for: obedience to explicit requests, and facts of a
+pool."""
 
 from __future__ import annotations
 
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
 
 WISHES, FACTS = "wishes", "facts"
 FIRST = 32
-"""Wishes, at least, that every candidate is put; of more it is half, in turn, unless some of these are lost."""
+"""Least number of requests in a test; usually it is half of all, in rotation, unless some are lost."""
 LOST = 2
-"""Wishes lost beyond those gained, of the first half, from which the other half is put too."""
+"""Net number of lost requests in the first half from which the other half is tested too."""
 DRAWN = 16
-"""Facts of the pool that a candidate is put, others each time."""
+"""Number of pool facts in a test, different ones each time."""
 SAMPLED, TEMPERATURE = 3, 0.7
-"""Answers to each wish, and their temperature, by which a candidate that seems to have lost too many is asked again. A
-small model's answers at temperature 0 turn over by changes that lose nothing: after six steps SmolLM2-135M obeyed 34 of
-65 wishes instead of 37, but still 35 instead of 36 by sampled answers (lab/findings/dreaming.md)."""
+"""Number of sampled answers to each request, and their temperature, to test a candidate again that seems to have lost
+too many. Small changes flip a small model's greedy answers without a real loss: after six steps SmolLM2-135M obeyed
+34 of 65 requests instead of 37, but 35 instead of 36 by sampled answers (lab/findings/dreaming.md)."""
 LEAST = 8
-"""Facts that the model must have known, for the rest of the pool to be examined at all."""
+"""Fewest known facts for testing the rest of the pool."""
 
 
 class Asks(Protocol):
-    """An object that puts prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
+    """An object that sends prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
 
     args: Arguments
     history: GateHistory
@@ -62,12 +63,12 @@ def look_at_wishes(
     engines: Sequence[Tries],
     measurements: dict[str, float],
 ) -> None:
-    """Puts the candidate half of the wishes, and all where it does fewer of them than the reference version or the live
-    one. If it seems to have lost too many, the live weights are asked again, for their answers may be of a version
-    before, and counts that are too low are measured again by sampled answers.
+    """Tests half of the requests, and all if the candidate obeys fewer of them than the reference version or the live
+    one. If too many seem lost, the live weights are asked again, because their answers may be of an earlier version,
+    and too low counts are repeated with sampled answers.
 
     Raises:
-        CandidateRejected: more wishes are lost than the limits allow; `measurements` has them.
+        CandidateRejected: more requests are lost than the limits allow.
     """
     asked = first_half(check, wishes, weights.version)
     if not asked or not check.ask(asked, weights, live, engines):
@@ -103,8 +104,8 @@ def too_few_sampled(
     best: float,
     measurements: dict[str, float],
 ) -> str | None:
-    """Whether the candidate obeys too few wishes, if those whose answer differs from the live one are answered again by
-    sampling; the others count as they are. None: enough, or no engine answers."""
+    """Returns the reason if the candidate obeys too few requests when those with a changed answer are sampled again;
+    the others count unchanged. None: enough are obeyed, or no engine answers."""
     before, now = outcomes(asked, check.live_answers), outcomes(asked, check.candidate_answers)
     turned = [one for one in asked if before[lasting(one)] != now[lasting(one)]]
     same = sum(now[lasting(one)] for one in asked if one not in turned)
@@ -121,7 +122,7 @@ def too_few_sampled(
 def sampled(
     check: Asks, asked: Sequence[Sample], weights: WeightVersion, engines: Sequence[Tries]
 ) -> float | None:
-    """Returns the mean number of wishes that sampled answers of a version obey; None if no engine can answer."""
+    """Returns the mean number of requests that a version's sampled answers obey; None if no engine can answer."""
     obeyed = 0
     for _ in range(SAMPLED):
         answers = check.tried(engines, weights, asked, TEMPERATURE)
@@ -132,8 +133,8 @@ def sampled(
 
 
 def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """Returns every second wish, the others at the next version; all if they are few, or if it is not known what
-    could be done before."""
+    """Returns every second request, the others at the next version; all if there are few, or if there are no earlier
+    outcomes."""
     known = check.history.reference.get(WISH, {})
     if len(wishes) < 2 * FIRST or any(lasting(one) not in known for one in wishes):
         return wishes
@@ -141,7 +142,7 @@ def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[
 
 
 def seems_worse(check: Asks, asked: Sequence[Sample]) -> bool:
-    """Returns whether so many of them are lost that all must be put."""
+    """Returns whether so many are lost that all must be tested."""
     now = outcomes(asked, check.candidate_answers)
     for before in (check.history.reference.get(WISH, {}), outcomes(asked, check.live_answers)):
         lost, gained = lost_and_gained(before, now)
@@ -158,10 +159,10 @@ def look_at_facts(
     engines: Sequence[Tries],
     measurements: dict[str, float],
 ) -> None:
-    """Puts the candidate some of the facts that the model knew when it was first asked.
+    """Tests the candidate on some of the facts that the initial model knew.
 
     Raises:
-        CandidateRejected: more of them are lost than small changes turn over, and more than the live weights have lost.
+        CandidateRejected: more of them are lost than by chance, and more than the live weights have lost.
     """
     asked = drawn([one for one in pool if check.history.known.get(lasting(one))], weights.version)
     answers = check.tried(engines, weights, asked) if len(asked) >= LEAST else None
@@ -178,7 +179,7 @@ def look_at_facts(
 
 
 def drawn(known: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """Returns the next ones in an order that has nothing to do with their themes."""
+    """Returns the next ones in an order unrelated to their topics."""
     mixed = sorted(known, key=lasting)
     return [mixed[(version * DRAWN + at) % len(mixed)] for at in range(min(DRAWN, len(mixed)))]
 
@@ -188,7 +189,7 @@ def count_lost(facts: Sequence[Sample], answers: Mapping[str, Tried]) -> int:
 
 
 def outcomes(wishes: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
-    """Whether each wish that was answered is obeyed, by what names it for good; `answers`: by key of the prompt."""
+    """Returns whether each answered request is obeyed, by its permanent key; `answers`: by key of the prompt."""
     return {
         lasting(one): is_obeyed(answers[key(one)].text, str(one.label))
         for one in wishes
@@ -197,7 +198,7 @@ def outcomes(wishes: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes
 
 
 def unknown_facts(check: Asks, samples: Sequence[Sample]) -> list[Sample]:
-    """Those of the pool that were never asked."""
+    """Returns the pool facts that were never asked."""
     return [
         one for one in samples if one.metadata.get("gate") == FACT and lasting(one) not in check.history.known
     ]

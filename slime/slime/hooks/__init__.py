@@ -19,24 +19,23 @@ __all__ = ["HOOKS", "Call", "Hook", "call_of", "load_hook", "load_hooks", "load_
 
 
 def load_hook(args: object, name: str) -> Any:
-    """Returns the function (or class) behind the flag of this name, None if the flag is not given.
+    """Returns the function (or class) given by the flag of this name; None if the flag is not set.
 
     Raises:
-        ConfigError: it cannot be loaded, or could not be called as slime calls it.
+        ConfigError: it cannot be loaded, or has the wrong signature.
     """
     hooks = load_hooks(args, name)
     return hooks[0] if hooks else None
 
 
 def load_hooks(args: object, name: str) -> list[Any]:
-    """Returns all of them, for a flag that may be repeated, in the order of the flags."""
+    """Returns all hooks of a repeatable flag, in order."""
     value = vars(args).get(name) or []
     return [load_path(name, path) for path in (value if isinstance(value, list) else [value])]
 
 
 def load_path(name: str, path: str) -> Any:
-    """Returns the object that `path` names, checked as the hook of the flag `name`; for paths that a sample
-    carries."""
+    """Returns the object at `path`, checked as the hook of the flag `name`; for paths in samples."""
     hook = HOOKS[name]
     function = load_attr(path, hook.attr)
     call_of(hook, function, path)
@@ -44,10 +43,10 @@ def load_path(name: str, path: str) -> Any:
 
 
 def call_of(hook: Hook, function: Callable[..., object], path: str) -> Call:
-    """Returns the hook's call that `function` accepts.
+    """Returns the call signature that `function` accepts.
 
     Raises:
-        ConfigError: it accepts none; names the expected calls and its own signature.
+        ConfigError: it accepts none; the message lists the expected calls and its own signature.
     """
     if not callable(function):
         raise ConfigError(f"{hook.flag} {path} is a {type(function).__name__}, not a function")
@@ -60,7 +59,7 @@ def call_of(hook: Hook, function: Callable[..., object], path: str) -> Call:
 
 
 def optional_keywords(call: Call, function: Callable[..., object]) -> set[str]:
-    """Returns the bracketed keywords of `call` that `function` has room for."""
+    """Returns the bracketed keywords of `call` that `function` accepts."""
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     names = {name.strip("[]") for name in call.keywords if name.startswith("[")}

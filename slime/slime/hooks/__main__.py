@@ -1,4 +1,4 @@
-"""`python -m slime.hooks` prints the table of hooks for documents."""
+"""`python -m slime.hooks` prints the table of hooks for the documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slime.hooks import HOOKS, Hook
 
 
 def markdown() -> str:
-    """One row a hook: flag, signatures, when it is called or why not, its name in a file."""
+    """Returns one row a hook: flag, signatures, when it is called or why not, its name in a file."""
     lines = ["| flag | signature | called | name |", "|---|---|---|---|"]
     return "\n".join([*lines, *(_row(hook) for hook in HOOKS.values())])
 

@@ -1,4 +1,4 @@
-"""The rows of the table of hooks, in the order in which a run meets them."""
+"""The table of hooks, in the order in which a run calls them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NOT_CALLED = (
         refused="slime has no router of its own; engines are reached directly",
     ),
 )
-"""Hooks of the original that are refused, each with the reason."""
+"""Hooks of the original framework that are rejected, each with the reason."""
 
 _ALL = (
     Hook("rollout_function_path", (ROLLOUT,), "for each rollout, in the rollout manager", "generate_rollout"),

@@ -1,9 +1,8 @@
-"""From rewards to the advantages of trained tokens: compared in groups, then spread by an estimator.
+"""Converts rewards to advantages of trained tokens: compared within groups, then spread over tokens by an estimator.
 
-Groups are the samples of one prompt. The group index identifies them, never their position in the batch, so uneven
-groups and groups that a filter cut are normalised correctly. A group of one has no mean to compare with: its
-advantage is zero under normalisation. Turns that exist once (conversations) are trained with normalisation off, if
-the advantage is the reward itself.
+Groups are the samples of one prompt. The group index identifies them, not the position in the batch, so uneven and
+filtered groups are normalised correctly. A group of one has no mean to compare with: its advantage is zero under
+normalisation. Single turns (conversations) are trained without normalisation if the advantage is the reward itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def group_advantages(
     by_std: bool = True,
     trajectories: Sequence[Hashable] | None = None,
 ) -> list[float]:
-    """One advantage a sample: reward minus its group's mean, over its deviation (GRPO, Shao et al. 2024).
+    """Returns one advantage a sample: reward minus its group's mean, over its deviation (GRPO, Shao et al. 2024).
 
     Args:
         groups: group of each sample; None stands for a group of its own.
@@ -63,8 +62,8 @@ def group_advantages(
 def group_counts(
     rewards: Sequence[float], groups: Sequence[Hashable], trajectories: Sequence[Hashable] | None = None
 ) -> dict[str, float]:
-    """Returns how many groups there are, how many of them are one trajectory, and how many earned the same
-    throughout: these two kinds teach nothing under normalisation. Raises DataError as `group_advantages`."""
+    """Returns the number of groups, of groups with a single trajectory, and of groups with equal rewards; the latter
+    two teach nothing under normalisation. Raises DataError as `group_advantages`."""
     values = [_of_trajectories(rewards, positions, trajectories) for positions in _members(groups)]
     return {
         "groups": float(len(values)),
@@ -91,7 +90,7 @@ def _of_trajectories(
 
 
 def _members(groups: Sequence[Hashable]) -> list[list[int]]:
-    """Positions of the samples of each group; None stands for a group of its own."""
+    """Returns the positions of the samples of each group; None is a separate group."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for position, group in enumerate(groups):
         members[("alone", position) if group is None else ("group", group)].append(position)
@@ -144,12 +143,12 @@ def estimator(settings: AdvantageSettings) -> Estimator:
 
 
 def constant(terms: SampleTerms) -> Tensor:
-    """GRPO, GSPO, CISPO: the reward of the sample on every token."""
+    """Returns the sample's reward for every token (GRPO, GSPO, CISPO)."""
     return torch.full((int(terms.mask.sum()),), terms.reward)
 
 
 def step_wise(terms: SampleTerms) -> Tensor:
-    """Returns the reward of the step that wrote the token; 0 between the steps."""
+    """Returns the reward of the token's step; 0 between steps."""
     wide = torch.zeros(len(terms.mask))
     for span in terms.spans:
         wide[span.start : span.end] = span.reward
@@ -157,15 +156,15 @@ def step_wise(terms: SampleTerms) -> Tensor:
 
 
 def baseline(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
-    """REINFORCE++ with a group baseline (Hu 2025): A - kl_coef * KL of the token."""
+    """Returns A - kl_coef * KL of each token: REINFORCE++ with a group baseline (Hu 2025)."""
     return terms.reward - kl_coef * reward_divergence(terms, kl_coef, kind)
 
 
 def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: KLType, gamma: float) -> Tensor:
-    """REINFORCE++ (Hu 2025): G_t = r_t + gamma G_{t+1} over the response tokens.
+    """Returns G_t = r_t + gamma G_{t+1} over the response tokens: REINFORCE++ (Hu 2025).
 
-    The reward of a token is -kl_coef * KL, and that of the sample comes with its last trained token. Tokens
-    that are not trained have no reward, but take time.
+    A token's reward is -kl_coef * KL; the sample's reward is added at its last trained token. Untrained tokens have
+    no reward, but count as time steps.
     """
     rewards = torch.zeros(len(terms.mask), dtype=torch.float64)
     rewards[terms.mask] = -kl_coef * reward_divergence(terms, kl_coef, kind).double()
@@ -178,7 +177,7 @@ def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: KLType, gamma:
 
 
 def reward_divergence(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
-    """KL estimate of each trained token [T], that of --kl-coef; zeros where its weight is 0."""
+    """Returns the KL estimate of each trained token [T] for --kl-coef; zeros if its weight is 0."""
     if kl_coef == 0:
         return torch.zeros(int(terms.mask.sum()))
     if terms.old_log_probs is None or terms.ref_log_probs is None:
@@ -187,17 +186,16 @@ def reward_divergence(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tenso
 
 
 def distillation_gap(terms: SampleTerms) -> Tensor:
-    """log-prob of the policy minus that of the teacher, on the sampled tokens [T]: an estimate of the reverse
-    KL."""
+    """Returns the policy's minus the teacher's log-prob of the sampled tokens [T]: an estimate of the reverse KL."""
     if terms.old_log_probs is None or terms.teacher_log_probs is None:
         raise ValueError("on-policy distillation needs log-probs of the policy and of a teacher")
     return terms.old_log_probs - terms.teacher_log_probs
 
 
 def distilled(advantages: Tensor, terms: SampleTerms, coef: float) -> Tensor:
-    """On-policy distillation as a component: A - coef * (old - teacher log-prob).
+    """Returns A - coef * (old - teacher log-prob): on-policy distillation as a component.
 
-    A sample without teacher keeps its advantages: no distillation, not one against the engine's own numbers.
+    A sample without teacher keeps its advantages.
     """
     if terms.teacher_log_probs is None:
         return advantages
@@ -207,10 +205,10 @@ def distilled(advantages: Tensor, terms: SampleTerms, coef: float) -> Tensor:
 def whiten(
     advantages: Sequence[Tensor], add_up: Callable[[Tensor], Tensor] = lambda sums: sums
 ) -> list[Tensor]:
-    """(A - mean) / sqrt(variance + 1e-8) over all tokens, with the unbiased variance.
+    """Returns (A - mean) / sqrt(variance + 1e-8) over all tokens, with the unbiased variance.
 
     Args:
-        add_up: adds a vector up over the data-parallel ranks; each must call this, even without samples.
+        add_up: sums a vector over the data-parallel ranks; each must call this, even without samples.
     """
     flat = torch.cat([torch.zeros(0), *advantages]).double()
     count, total = add_up(torch.stack([torch.tensor(float(len(flat))).double(), flat.sum()])).tolist()

@@ -1,4 +1,4 @@
-"""A distribution whose logits never exist all at once."""
+"""A distribution whose logits are never all in memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from slime.losses.formula import Distribution
 class ChunkedDistribution:
     """Distributions over a vocabulary, from hidden states; at most `chunk` rows of logits are in memory.
 
-    They are computed again in the backward pass: memory for time. Log-probs of the ids that were asked for last are
-    kept, as a loss and its metrics ask for the same ones; so is the entropy, without gradient, of the logits that are
-    first computed with one: it is reported with every loss.
+    They are recomputed in the backward pass: less memory, more time. Log-probs of the most recent ids are cached,
+    because a loss and its metrics use the same ones; so is the entropy, without gradient, at the first computation
+    with gradients: it is reported with every loss.
 
     Args:
         hidden: [T, H].
@@ -72,7 +72,7 @@ class ChunkedDistribution:
         return torch.cat(values), torch.cat(ids)
 
     def guided(self, plain: ChunkedDistribution, strength: float) -> ChunkedDistribution:
-        """See Distribution; two rows of logits are in memory for each of a chunk."""
+        """Applies guidance, see Distribution; two rows of logits are in memory for each of a chunk."""
         width, project = self.hidden.shape[-1], self.project
 
         def mixed(both: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class ChunkedDistribution:
         return ChunkedDistribution(both, mixed, self.temperatures, self.chunk, self.of)
 
     def _each(self, compute: Callable[[Distribution, Tensor], Any], along: Tensor) -> list[Any]:
-        """`compute` on the rows of every chunk and the same rows of `along`."""
+        """Returns `compute` for the rows of every chunk and the same rows of `along`."""
 
         def rows(hidden: Tensor, temperatures: Tensor, part: Tensor) -> Any:
             return compute(self.of(self.project(hidden), temperatures), part)
@@ -94,7 +94,7 @@ class ChunkedDistribution:
 
 
 def _log_probs_and_entropy(dist: Distribution, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The entropy comes last, so that logits which are computed again for gradients stop before it."""
+    """Computes the entropy last, so that the recomputation for gradients stops before it."""
     log_probs = dist.log_probs(ids)
     with torch.no_grad():
         return log_probs, dist.entropy()

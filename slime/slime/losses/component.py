@@ -1,6 +1,6 @@
-"""The sum of weighted components that is minimised, and the components that every method can take.
+"""The weighted sum of components that is minimised, and the components available to every method.
 
-Policy gradients: PPO's clip (Schulman 2017) with an upper clip of its own (DAPO, Yu 2025) and the dual clip (Ye 2020),
+Policy gradients: PPO's clip (Schulman 2017) with a separate upper clip (DAPO, Yu 2025) and the dual clip (Ye 2020),
 the sequence ratio of GSPO (Zheng 2025) and the clipped importance weight of CISPO (MiniMax-M1, 2025).
 """
 
@@ -35,8 +35,8 @@ TeacherKind = Literal["sampled", "topk"]
 class LossBatch:
     """The trained response tokens of one micro-batch, all [T]; None if there is no such value.
 
-    `old_log_probs` is None while the policy has not moved since sampling's weights were taken over: they are
-    then the new log-probs themselves, and the importance ratio is exactly 1.
+    `old_log_probs` is None while the policy is still the sampling policy: they equal the new log-probs, and the
+    importance ratio is exactly 1.
 
     Attributes:
         rewards: of the samples as they came [S].
@@ -66,7 +66,7 @@ class LossBatch:
 
 @dataclass(frozen=True)
 class Component:
-    """One summand. `weight` 0 means: measured, without gradients."""
+    """One summand. `weight` 0: measured only, without gradients."""
 
     name: str
     weight: float
@@ -77,7 +77,7 @@ class Component:
 class LossSpec:
     """The loss to minimise, and the inputs that it needs.
 
-    What slime's estimators and regularisers need is added by `training.core.objective`.
+    Inputs of slime's estimators and regularisers are added by `training.core.objective`.
 
     Attributes:
         needs_old: old log-probs of every step before the first one, for advantages or a custom loss.
@@ -108,7 +108,7 @@ class LossSpec:
 
 
 def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """Sum of the components; metrics of all of them, and `loss`.
+    """Returns the sum of the components; metrics of all of them, and `loss`.
 
     Raises:
         ValueError: two components report the same metric.
@@ -168,9 +168,9 @@ def policy_component(args: object, clip: tuple[float, float | None] | None = Non
 
 
 def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
-    """Returns log-probs [T] that the importance ratio counts from: for tokens trained again those of the weights that
-    sampled them, else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages
-    of a teacher need no such bound: they are nothing where the policy agrees with it."""
+    """Returns the log-probs [T] in the importance ratio's denominator: for tokens trained again those of the weights
+    that sampled them, else the old ones. So PPO's clip bounds the total movement of a token over all its trainings.
+    Advantages of a teacher need no such bound: they vanish where the policy agrees with it."""
     if batch.behaviour_log_probs is None:
         return batch.old_log_probs
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
@@ -180,7 +180,7 @@ def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
 def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
     """slime's hook: f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
 
-    It sums over samples, as slime's own reducers do; the division by the samples of the step comes after it.
+    Like slime's own reducers it sums over samples; the division by the step's samples follows.
     """
     segments = batch.segments
     if segments is None:
@@ -216,7 +216,7 @@ def custom_term(
     batch: LossBatch,
     reducer: Reducer,
 ) -> LossOutput:
-    """Returns a user's loss on each sample; its value stands for every token, so that the reducer weighs samples."""
+    """Returns a user's loss on each sample; every token gets its value, so that the reducer weights samples."""
     segments, advantages, reference = batch.segments, batch.advantages, batch.ref_log_probs
     if segments is None or advantages is None or reference is None or batch.rewards is None:
         raise ValueError("a custom loss needs samples, rewards, advantages and a reference model")
@@ -311,7 +311,7 @@ def policy_loss(
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip decides; of any shape."""
+    """Returns PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip is active; of any shape."""
     plain, clipped = -ratio * advantages, -ratio.clamp(*limits) * advantages
     return torch.maximum(plain, clipped), (clipped > plain).to(ratio.dtype)
 
@@ -336,6 +336,6 @@ def _of_samples(segments: Segments | None) -> Segments:
 
 
 def entropy_loss(dist: Distribution, reducer: Reducer) -> LossOutput:
-    """Reduced entropy, in nats, at the sampling temperature; a bonus has a negative weight."""
+    """Returns the reduced entropy, in nats, at the sampling temperature; a bonus has a negative weight."""
     entropy = reducer(dist.entropy())
     return LossOutput(loss=entropy, metrics={"entropy": entropy.detach()})

@@ -1,7 +1,7 @@
-"""Corrections of a token's policy loss for data that the present policy would not have written.
+"""Corrections of a token's policy loss for data that the current policy would not have sampled.
 
-Truncated importance sampling (TIS, Yao 2025) and IcePop (Ling team, 2025) weigh by trainer over engine, OPSM
-(off-policy sequence masking, DeepSeek-V3.2) drops bad answers that the policy has left behind.
+Truncated importance sampling (TIS, Yao 2025) and IcePop (Ling team, 2025) weight by the ratio of trainer and engine,
+OPSM (off-policy sequence masking, DeepSeek-V3.2) drops bad answers that the policy has moved away from.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ONLY_OLDER = {"all": False, "older": True}
 
 
 def corrections_of(settings: CorrectionSettings) -> list[Correction]:
-    """Returns the corrections that the settings ask for, in the order in which they apply."""
+    """Returns the configured corrections, in the order of their application."""
     corrections: list[Correction] = []
     if settings.use_opsm:
         corrections.append(opsm(settings.opsm_delta))
@@ -65,7 +65,7 @@ def corrections_of(settings: CorrectionSettings) -> list[Correction]:
 
 
 def _engine_weights(settings: CorrectionSettings) -> Correction:
-    """Weights of trainer over engine."""
+    """Returns weights by the ratio of trainer and engine."""
     if settings.custom_tis is not None:
         return custom_tis(*settings.custom_tis)
     icepop, older = ICEPOP[settings.tis_mode], ONLY_OLDER[settings.tis_spans]
@@ -73,7 +73,8 @@ def _engine_weights(settings: CorrectionSettings) -> Correction:
 
 
 def opsm(delta: float) -> Correction:
-    """Drops tokens with A < 0 in samples whose mean of old - new log-prob is above `delta`."""
+    """Returns a correction that drops tokens with A < 0 in samples whose mean of old - new log-prob is above
+    `delta`."""
 
     def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
         drift = terms.samples.spread(terms.samples.mean(terms.drift))
@@ -84,11 +85,11 @@ def opsm(delta: float) -> Correction:
 
 
 def tis(low: float, high: float, icepop: bool = False, only_older: bool = False) -> Correction:
-    """Weighs by w = exp(old - engine log-prob), without gradient: clipped to [low, high] (TIS), or 0 outside
-    of it (IcePop).
+    """Returns a correction with weights w = exp(old - engine log-prob), without gradient: clipped to [low, high]
+    (TIS), or 0 outside (IcePop).
 
-    The engine's log-probs are of the weights that wrote the token, so every version span of a turn is corrected
-    for its own distance.
+    The engine's log-probs are of the weights that sampled the token, so every version span of a turn is corrected by
+    its own ratio.
 
     Args:
         only_older: tokens that the weights before the update wrote keep weight 1.
@@ -112,7 +113,7 @@ def tis(low: float, high: float, icepop: bool = False, only_older: bool = False)
 
 
 def measured_only(correct: Correction) -> Correction:
-    """Returns the metrics of a correction, without its effect."""
+    """Returns a correction that only reports the metrics of another."""
 
     def measure(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
         _, metrics = correct(per_token.detach(), terms)

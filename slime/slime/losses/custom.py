@@ -1,11 +1,11 @@
-"""Losses that users bring: `--custom-loss-function-path`, with one of three signatures.
+"""Custom losses: `--custom-loss-function-path`, with one of three signatures.
 
     f(args, batch, logits, sum_of_sample_mean) -> (loss, metrics)
     compute_loss(policy_logits, reference_logits, rewards, advantages, config) -> loss
     f(args) -> LossSpec, as --loss-spec-path takes it
 
-Their parameters distinguish them. The second one gets log-probs of the sampled tokens, one
-sample at a time, so that its result does not depend on how samples are packed.
+Their parameters distinguish them. The second signature gets log-probs of the sampled tokens, one sample at a time, so
+that its result does not depend on packing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Signature = Literal["sample", "pack", "spec"]
 
 
 def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
-    """Returns the function behind `--custom-loss-function-path` and which of the signatures it has.
+    """Returns the function given by `--custom-loss-function-path`, and its signature.
 
     Raises:
         ConfigError: it cannot be loaded, or has none of them.
@@ -101,7 +101,8 @@ def get_responses(
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """(logits [R, V] that predict the response, its tokens [R]) of every sample of a pack with logits [1, N, V]."""
+    """Yields (logits [R, V] that predict the response, its tokens [R]) for every sample of a pack with logits [1, N,
+    V]."""
     end = 0
     for tokens, total, response in zip(unconcat_tokens, total_lengths, response_lengths, strict=True):
         end += total

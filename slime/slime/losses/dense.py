@@ -1,4 +1,4 @@
-"""A distribution whose logits are in one tensor."""
+"""A distribution with all logits in one tensor."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK_CPU, BLOCK_GPU = 2**18, 2**26
-"""Numbers of a block of rows that are computed in fp32 at a time: on a CPU what its cache holds, on a GPU 256 MB."""
+"""Elements that are computed in fp32 at a time: on a CPU as many as fit its cache, on a GPU 256 MB."""
 
 
 class DenseDistribution:
     """Distribution over a whole vocabulary that is held in one tensor.
 
-    The logits stay as they are: a few rows at a time are computed in fp32, also backward. So a bf16 tensor of logits and
-    one of its gradient are all that a loss over log-probs keeps in memory.
+    The logits stay in their dtype: a few rows at a time are computed in fp32, also in the backward pass. So a loss on
+    log-probs needs memory only for a bf16 tensor of logits and one of its gradient.
 
     Args:
         logits: [T, V], any floating dtype; computed in fp32 (float64 stays float64).
@@ -35,7 +35,7 @@ class DenseDistribution:
 
     @property
     def logits(self) -> Tensor:
-        """Tempered logits [T, V] in fp32. Differentiable."""
+        """Returns tempered logits [T, V] in fp32. Differentiable."""
         return tempered(self._raw, self._temperature)
 
     def logsumexp(self) -> Tensor:
@@ -68,7 +68,7 @@ class DenseDistribution:
         return DenseDistribution(torch.lerp(plain.logits, self.logits, strength))
 
     def _normaliser(self) -> Tensor:
-        """Log-normaliser [T], without gradient; computed once."""
+        """Returns the log-normaliser [T], without gradient; computed once."""
         if self._logsumexp is None:
             with torch.no_grad():
                 parts = [torch.logsumexp(block, dim=-1) for _, block in self._blocks()]
@@ -104,7 +104,7 @@ class _LogProbs(torch.autograd.Function):
 
 
 def exact(dtype: torch.dtype) -> torch.dtype:
-    """Returns the dtype in which logits of `dtype` are computed."""
+    """Returns the dtype for computing with logits of `dtype`."""
     return dtype if dtype == torch.float64 else torch.float32
 
 
@@ -117,7 +117,7 @@ def tempered(values: Tensor, temperature: float | Tensor, rows: slice = slice(No
 
 
 def blocks(logits: Tensor, temperature: float | Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yields a few rows of [T, V] at a time: which, and their tempered logits in fp32. At least one block."""
+    """Yields a few rows of [T, V] at a time: their slice, and their tempered logits in fp32. At least one block."""
     most = BLOCK_CPU if logits.device.type == "cpu" else BLOCK_GPU
     size = max(1, most // max(1, logits.shape[-1]))
     for start in range(0, max(1, len(logits)), size):

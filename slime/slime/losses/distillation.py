@@ -1,4 +1,4 @@
-"""Distillation losses over few ids a position. Gradients flow through the student's log-probs only."""
+"""Distillation losses over few ids at each position. Gradients flow through the student's log-probs only."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from slime.losses.component import LOG_RATIO_LIMIT, LossBatch, clipped_surrogate
 from slime.losses.formula import Distribution, LossOutput, Reducer, Segments, TeacherSettings, settings_of
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
-NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
+NO_MASS = -1e4  # stands for log 0, without NaN gradients
 ALL_MASS = -1e-7  # largest log-prob of a subset that leaves a tail
 
 
 def log1mexp(values: Tensor) -> Tensor:
-    """log(1 - exp(x)) for x < 0, without cancellation at either end (Maechler 2012)."""
+    """Returns log(1 - exp(x)) for x < 0, without cancellation at either end (Maechler 2012)."""
     near = torch.log(-torch.expm1(values.clamp(min=-math.log(2.0))))
     far = torch.log1p(-torch.exp(values.clamp(max=-math.log(2.0))))
     return torch.where(values > -math.log(2.0), near, far)
 
 
 def tail_log_prob(log_probs: Tensor, valid: Tensor) -> Tensor:
-    """Log-prob [T] of all ids that are not among the `valid` ones of `log_probs` [T, K]."""
+    """Returns the log-prob [T] of all ids other than the `valid` ones of `log_probs` [T, K]."""
     return log1mexp(_mass(log_probs, valid).clamp(max=ALL_MASS))
 
 
 def _kl_over_bins(log_probs: Tensor, others: Tensor, valid: Tensor) -> Tensor:
-    """KL [T] of the first distribution to the other over the `valid` ids and one bin for all others; all [T, K]."""
+    """Returns the KL [T] between two distributions over the `valid` ids and one bin for all others; all [T, K]."""
     terms = torch.where(valid, log_probs.exp() * (log_probs - others), torch.zeros_like(log_probs))
     tail = tail_log_prob(log_probs, valid)
     return terms.sum(-1) + tail.exp() * (tail - tail_log_prob(others, valid))
@@ -37,8 +37,8 @@ def _kl_over_bins(log_probs: Tensor, others: Tensor, valid: Tensor) -> Tensor:
 def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
     """KL(student || teacher) over K ids and one bin for all others (SDFT, Shenfeld 2026; SDPO, Huebotter 2026).
 
-    sum over K + 1 bins of p_s (log p_s - log p_t), in nats. Where no id is valid both have all their mass in
-    the tail, and the divergence is 0.
+    sum over K + 1 bins of p_s (log p_s - log p_t), in nats. If no id is valid, both have all their mass in the tail,
+    and the divergence is 0.
     """
     valid = targets.valid
     student = dist.log_probs(targets.ids)
@@ -50,8 +50,8 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
 def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
     """KL(teacher || student) of each position [T] over its `valid` ids and one bin for all others, in nats.
 
-    sum over K + 1 bins of p_t (log p_t - log p_s). It asks the student for all that the teacher does, where the reverse
-    one is content with a part. A position without valid id has divergence 0.
+    sum over K + 1 bins of p_t (log p_t - log p_s). It requires the student to cover everything the teacher does; the
+    reverse KL is satisfied with a part. A position without valid id has divergence 0.
 
     Args:
         ids, valid: [T, K]. teacher: [T, K], log-probs of the ids over the whole vocabulary.
@@ -60,7 +60,7 @@ def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) 
 
 
 def forward_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
-    """`forward_kl` of the targets, in nats."""
+    """Returns `forward_kl` of the targets, in nats."""
     divergence = forward_kl(dist, targets.ids, targets.teacher_log_probs, targets.valid)
     loss = reducer(divergence)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def combined_advantages(
     w_opd: float,
     centred: Segments | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """w_opd (teacher - old log-prob) + w_rl reward, and the first difference; all [T].
+    """Returns w_opd (teacher - old log-prob) + w_rl reward, and the first difference; all [T].
 
     Args:
         centred: samples whose mean difference is subtracted from the differences of their tokens (arXiv 2603.12273).
@@ -143,19 +143,19 @@ def combined_advantages(
 
 
 def targets_of(batch: LossBatch) -> TopKTargets:
-    """Returns the teacher's log-probs of likely ids. Raises ValueError if no teacher was asked."""
+    """Returns the teacher's log-probs of likely ids. Raises ValueError if no teacher was used."""
     if batch.targets is None:
         raise ValueError("a distillation over likely ids needs the teacher's log-probs of them")
     return batch.targets
 
 
 def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """`reverse_kl_topk` of the batch, as a component."""
+    """Returns `reverse_kl_topk` of the batch, as a component."""
     return reverse_kl_topk(dist, targets_of(batch), reducer)
 
 
 def topk_settings(args: object, subset: SubsetMode) -> dict[str, float]:
-    """Returns how likely ids and hints are chosen, as numbers for `LossSpec.reported`.
+    """Returns the selection of likely ids and hints as numbers for `LossSpec.reported`.
 
     Args:
         args: `TeacherSettings`, or the arguments that a hook gets.

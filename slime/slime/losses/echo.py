@@ -1,5 +1,5 @@
-"""Learns to predict what the environment or a person wrote next: an agent that can predict the reply to its words has
-a model of its world.
+"""Learns to predict the next message of the environment or a person: an agent that can predict the reply has a model
+of its world.
 
 ECHO, arXiv 2605.24517 (2026): cross-entropy on the tokens of the environment, in the forward pass
 of the policy gradient.
@@ -13,7 +13,7 @@ from slime.losses.formula import Distribution, LossOutput, Reducer
 
 
 class Rows:
-    """Some rows of a distribution, in one piece, as a distribution: `size` of them from `start` on."""
+    """A contiguous part of a distribution's rows: `size` of them from `start` on."""
 
     def __init__(self, whole: Distribution, total: int, start: int, size: int) -> None:
         self.whole, self.total, self.rows = whole, total, slice(start, start + size)
@@ -40,7 +40,7 @@ class Rows:
 
 
 def echo_loss(dist: Distribution, observed: Tensor, reducer: Reducer) -> LossOutput:
-    """Returns the cross-entropy of tokens that the policy did not write, in nats.
+    """Returns the cross-entropy of tokens that the policy did not sample, in nats.
 
     Args:
         dist: of the observed tokens, at temperature 1, since they were not sampled.

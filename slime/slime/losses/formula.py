@@ -1,10 +1,10 @@
 """Inputs and outputs of a loss formula: a distribution, samples of its tokens, a reducer, settings, an output.
 
-A loss never touches logits, so the same loss works on a dense distribution and on one whose vocabulary is sharded over
-ranks. All arithmetic is fp32 or better, whatever the dtype of the logits.
+A loss does not access logits, so the same loss works on a dense distribution and on one with a vocabulary sharded
+over ranks. All arithmetic is at least fp32, for any dtype of the logits.
 
-A reducer sums weighted tokens and never divides by the size of its micro-batch. So the sum over all
-micro-batches and ranks of a step is the step's value, however its samples were packed.
+A reducer sums weighted tokens and never divides by the size of its micro-batch. So the sum over all micro-batches and
+ranks of a step is the step's value, independent of packing.
 
 Settings are small frozen records. Each field has the name of the flag that sets it, and the flag's default. So
 `settings_of` reads any object with such attributes, above all the `args` that a hook gets, and this library imports no
@@ -45,11 +45,11 @@ class Distribution(Protocol):
         ...
 
     def guided(self, plain: Any, strength: float) -> Distribution:
-        """Returns the distribution with the change of a hint applied `strength` times: classifier-free guidance (Ho
-        and Salimans 2022, arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
+        """Returns the distribution with a hint's effect applied `strength` times: classifier-free guidance (Ho and
+        Salimans 2022, arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
 
-        log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. At 1, and where
-        both prompts are the same, it is the hinted distribution, which is `self`.
+        log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. With strength
+        1, or if both prompts are equal, it is the hinted distribution, which is `self`.
 
         Args:
             plain: of the same tokens at the same temperatures, by the same model, and so of the same kind.
@@ -60,7 +60,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Segments:
-    """The samples of a micro-batch, one after the other. The losses see their T trained tokens only.
+    """The samples of a micro-batch, in order. Losses see only their T trained tokens.
 
     Attributes:
         total_lengths: tokens of each sample, prompt and response.
@@ -72,12 +72,12 @@ class Segments:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Trained tokens of each sample; their sum is T."""
+        """Returns the number of trained tokens of each sample; the sum is T."""
         return tuple(int(mask.sum()) for mask in self.masks)
 
     @property
     def response_lengths(self) -> tuple[int, ...]:
-        """Response tokens of each sample, trained or not."""
+        """Returns the number of response tokens of each sample, including untrained ones."""
         return tuple(len(mask) for mask in self.masks)
 
     @cached_property
@@ -113,7 +113,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A differentiable loss and detached metrics, all scalars and all reduced in the same way."""
+    """A differentiable loss and detached metrics, all scalars, reduced in the same way."""
 
     loss: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
@@ -123,7 +123,8 @@ Reducer = Callable[[Tensor], Tensor]
 
 
 def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
-    """Reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 never count, not even NaN.
+    """Returns a reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 never count, even if they are
+    NaN.
 
     Raises:
         ValueError: if the denominator is not positive.
@@ -139,9 +140,9 @@ def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
 
 
 def sample_mean_weights(loss_masks: Sequence[Tensor]) -> Tensor:
-    """Token weights [sum of lengths] under which every sample counts as the mean over its own trained tokens.
+    """Returns token weights [sum of lengths] by which every sample counts as the mean over its trained tokens.
 
-    A sample without trained tokens weighs nothing.
+    A sample without trained tokens has weight 0.
     """
     return torch.cat([mask.float() / max(float(mask.sum()), 1.0) for mask in loss_masks])
 
@@ -179,7 +180,7 @@ class AdvantageSettings:
 
 @dataclass(frozen=True)
 class CorrectionSettings:
-    """Weights of tokens that the present policy would not have sampled.
+    """Weights of tokens that the current policy would not have sampled.
 
     Attributes:
         use_opsm, opsm_delta: drop tokens of samples whose mean log-prob fell by more than this, nats a token.
@@ -224,21 +225,21 @@ class PolicySettings:
 
     @property
     def follows_teacher(self) -> bool:
-        """A teacher's log-probs are part of the advantages."""
+        """Returns whether a teacher's log-probs are part of the advantages."""
         return self.use_opd or self.advantage_estimator == "on_policy_distillation"
 
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """The likely ids that are compared with a teacher's, and the hint that teaches. A subset of None: the default of the
-    loss."""
+    """The likely ids that are compared with a teacher's, and the choice of the hint. A subset of None: the default of
+    the loss."""
 
     distill_subset_mode: str | None = None
     hint_selection: str = "shortest"
 
 
 def settings_of(kind: type[S], args: object) -> S:
-    """Returns the record of this kind that `args` describes.
+    """Returns the record of this kind from `args`.
 
     Args:
         args: a record of this kind, or an object with an attribute for each flag.

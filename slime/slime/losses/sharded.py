@@ -1,7 +1,7 @@
-"""A distribution whose vocabulary is cut over ranks: every rank holds some columns of the logits, none holds all.
+"""A distribution with a vocabulary sharded over ranks: every rank has some columns of the logits.
 
-The results are the same on every rank of the group, and each rank's gradient is that of its own columns. Every rank
-of the group must make the same calls.
+The results are equal on every rank of the group, and each rank's gradient is that of its own columns. Every rank of
+the group must make the same calls.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Sum(torch.autograd.Function):
-    """Adds the ranks' parts up. The later layers compute the same on every rank, so a part's gradient is that of the
-    sum."""
+    """Sums the ranks' parts. Later layers compute the same on every rank, so a part's gradient is that of the sum."""
 
     @staticmethod
     def forward(ctx: object, part: Tensor, group: ProcessGroup) -> Tensor:
@@ -34,7 +33,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """Hands one value to the ranks' own columns; its gradient is the sum of theirs."""
+    """Passes one value to the ranks' own columns; its gradient is the sum of theirs."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:

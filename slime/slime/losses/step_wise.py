@@ -1,9 +1,9 @@
-"""Rewards of the steps of an agent: where each step lies in the response, and what it earned.
+"""Rewards of an agent's steps: the position of each step in the response, and its reward.
 
 `metadata["step_wise"]` of a sample holds `step_scores` (or `step_scores_with_outcome`, which wins),
-`step_token_spans` ([start, end) of each step in the response) and `step_indices` (if missing: counted on from the samples
-before it in its trajectory). A sample without spans is one step, from its first to its last trained token, with its
-only score or else with the reward of the sample.
+`step_token_spans` ([start, end) of each step in the response) and `step_indices` (if missing: counted on from the
+samples before it in its trajectory). A sample without spans is one step, from its first to its last trained token,
+with its only score, or else the sample's reward.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slime.errors import DataError
 from slime.types import Sample, trajectories_of
 
 STD_EPSILON = 1e-6
-"""Added to every standard deviation that rewards are divided by."""
+"""Added to every standard deviation that divides rewards."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,9 @@ def _span(sample: Sample, span: Sequence[int], index: int, score: Any) -> Span:
 def normalized_spans(
     samples: Sequence[Sequence[Span]], groups: Sequence[Hashable], normalize: bool = True
 ) -> list[tuple[Span, ...]]:
-    """Steps with rewards compared to those of the same step of the same group: (r - mean) / (deviation + 1e-6).
+    """Returns steps with rewards relative to the same step in the same group: (r - mean) / (deviation + 1e-6).
 
-    The deviation is the population's. A step without others to compare with keeps its reward; steps that all
-    earned the same get 0.
+    The deviation is the population's. A single step keeps its reward; equal rewards become 0.
     """
     if not normalize:
         return [tuple(spans) for spans in samples]

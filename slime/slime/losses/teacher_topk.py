@@ -1,7 +1,7 @@
-"""Chooses the hint that teaches a token, and the ids: hint selection for top-K distillation (arXiv 2603.10165 v2).
+"""Selects the hint that teaches a token, and the ids: hint selection for top-K distillation (arXiv 2603.10165 v2).
 
-Every hint of a sample makes a teacher of its own. All T tokens of a micro-batch are handled at once; C is the
-largest number of hints of a sample in it, and samples with fewer are absent from the later ones.
+Every hint of a sample has a separate teacher. All T tokens of a micro-batch are processed at once; C is the largest
+number of hints of a sample in it, and samples with fewer lack the later ones.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class TopKTargets:
 
 
 def overlaps(student_ids: Tensor, teacher_ids: Tensor) -> Tensor:
-    """[T, K] and [C, T, K] -> number of common ids [C, T]. An id stands at most once in a row."""
+    """Returns the number of common ids [C, T] of [T, K] and [C, T, K]. Ids in a row must be unique."""
     return (student_ids.unsqueeze(-1) == teacher_ids.unsqueeze(-2)).sum((-1, -2))
 
 
 def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, groups: Tensor) -> Tensor:
-    """Returns the hint that teaches each token [T]; of equals the shortest.
+    """Returns the hint that teaches each token [T]; in a tie the shortest.
 
     Args:
         counts: [C, T] common ids. present: [C, T].
@@ -83,7 +83,7 @@ def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, grou
         number = int(inside.max()) + 1 if length else 0
         sums = scores.new_zeros(num_hints, number).index_add(1, inside, scores * (groups != OUTSIDE))
         scores = torch.where(groups != OUTSIDE, sums[:, inside], 0)
-    # torch.argmax promises no order among equals on every device; this makes the first one the largest.
+    # torch.argmax does not guarantee an order among equal values; this makes the first one the largest
     first = torch.arange(num_hints, device=counts.device).unsqueeze(-1)
     return (scores * num_hints - first).argmax(0)
 
@@ -97,7 +97,7 @@ def topk_targets(
     selection: HintSelection,
     groups: Tensor,
 ) -> TopKTargets:
-    """Chooses hint and ids of every token.
+    """Selects hint and ids of every token.
 
     Args:
         student: the policy before the update.
@@ -139,5 +139,5 @@ def topk_targets(
 
 
 def _at(values: Tensor, hint: Tensor) -> Tensor:
-    """[C, T, K] -> [T, K] of the chosen hint of each token."""
+    """[C, T, K] -> [T, K] of each token's selected hint."""
     return values[hint, torch.arange(len(hint), device=hint.device)]

@@ -1,8 +1,8 @@
-"""A critic's additions to policy gradients: generalised advantage estimation (GAE, Schulman 2016) and the clipped
-value loss of PPO.
+"""What a critic adds to policy gradients: generalised advantage estimation (GAE, Schulman 2016) and the clipped value
+loss of PPO.
 
-Only trained tokens are actions. Tool output between two of them belongs to the environment: it takes no step of
-the recursion, because nothing trains the critic on it.
+Only trained tokens are actions. Tool output between them belongs to the environment: it is no step of the recursion,
+because nothing trains the critic on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from slime.losses.formula import AdvantageSettings, LossOutput, Reducer
 def gae(
     rewards: Sequence[Tensor], values: Sequence[Tensor], gamma: float, lambd: float
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Advantages and returns of each sample: A_t = d_t + gamma lambd A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t.
+    """Returns advantages and returns of each sample: A_t = d_t + gamma lambd A_{t+1}, d_t = r_t + gamma V_{t+1} -
+    V_t.
 
     After the last token there is no value and no advantage. Returns are A + V.
 
@@ -47,8 +48,8 @@ def gae(
 def ppo_advantages(
     settings: AdvantageSettings, terms: Sequence[SampleTerms], values: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """GAE over trained tokens, where the reward of a token is -kl_coef * KL and that of the sample comes with
-    the last of them.
+    """Returns GAE over trained tokens; a token's reward is -kl_coef * KL, and the sample's reward is added at the
+    last one.
 
     Args:
         values: of the critic before each trained token, [T] for each sample.
@@ -63,8 +64,8 @@ def ppo_advantages(
 def value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, reducer: Reducer, clip: float
 ) -> LossOutput:
-    """max((V - G)^2, (clip(V, old - clip, old + clip) - G)^2), all [T]: a value that has moved further than
-    `clip` towards its return stops moving."""
+    """Returns max((V - G)^2, (clip(V, old - clip, old + clip) - G)^2), all [T]: a value that has moved toward its
+    return by more than `clip` gets no gradient."""
     plain = (values - returns).square()
     bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
     clipped = (bounded - returns).square()

@@ -1,5 +1,5 @@
-"""Before a run: how much memory its parts need, whether a split fits, what a step costs.
+"""Plans a run: memory of its parts, whether a split fits, and the cost of a step.
 
-`python -m slime.plan --model Qwen3-4B --gpus 8xH100` answers for any model; launch scripts with DRY_RUN=1 answer for
-their own arguments. No torch is loaded. Numbers are computed from shapes, not measured; see `slime.plan.memory`.
+`python -m slime.plan --model Qwen3-4B --gpus 8xH100` plans any model; launch scripts with DRY_RUN=1 plan their own
+arguments. No torch is loaded. Numbers are computed from shapes, not measured; see `slime.plan.memory`.
 """

@@ -1,6 +1,6 @@
-"""`python -m slime.plan --model Qwen3-4B --gpus 8xH100`: does a split fit, and what does each part use?
+"""`python -m slime.plan --model Qwen3-4B --gpus 8xH100`: prints whether a split fits, and the memory of each part.
 
-Exit status 0 if it fits, 1 if not, 2 for arguments that make no sense.
+Exit status 0 if it fits, 1 if not, 2 for invalid arguments.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Split:
 
 
 def plan_of(args: Split) -> MemoryPlan:
-    """Returns the plan that the command line asks for. Raises ConfigError."""
+    """Returns the plan for the command line. Raises ConfigError."""
     count, gpu = parse_gpus(args.gpus)
     shape = read_shape(args.model)
     colocated = args.rollout == 0

@@ -2,9 +2,9 @@
 
 `python -m slime.plan.division MODEL --gpus 8 --node 8` prints the usual sizes of tensor and expert parallelism.
 
-A rank's part: 1/tp of its stage's layers without their experts, 1/ep of their experts, and of the ends 1/tp on the
-first and on the last stage. A stage has 1/pp of the layers; if a number is given for the last one, the others share
-the rest. Experts have world / (ep x pp) copies, all else has world / (tp x pp).
+A rank's part: 1/tp of its stage's layers without experts, 1/ep of their experts, and 1/tp of the embedding and head
+on the first and last stage. A stage has 1/pp of the layers; if a number is given for the last one, the others share
+the rest. Experts have world / (ep x pp) copies, everything else world / (tp x pp).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from slime.plan.shape import Shape, read_shape
 
 @dataclass(frozen=True)
 class Division:
-    """Ranks that cut matrices (tp), layers (pp), tokens (cp) and experts (ep) among themselves. `last_layers`: of the
-    last stage, None for as many as the others have."""
+    """Parallel sizes: of matrices (tp), layers (pp), tokens (cp) and experts (ep). `last_layers`: layers of the last
+    stage, None for an equal number."""
 
     tp: int = 1
     pp: int = 1
@@ -34,7 +34,7 @@ class Division:
     last_layers: int | None = None
 
     def check(self, shape: Shape, gpus: int) -> None:
-        """Raises ConfigError for GPUs or a model that do not divide so."""
+        """Raises ConfigError for GPUs or a model that cannot be divided like this."""
         model = self.tp * self.pp * self.cp
         if gpus % model or gpus // self.pp % self.ep:
             raise ConfigError(
@@ -58,13 +58,13 @@ class Division:
             )
 
     def layers(self, shape: Shape, first: bool) -> float:
-        """Of the first or the last stage."""
+        """Returns the number of layers of the first or the last stage."""
         if self.last_layers is None or self.pp == 1:
             return shape.layers / self.pp
         return (shape.layers - self.last_layers) / (self.pp - 1) if first else self.last_layers
 
     def numbers(self, shape: Shape, first: bool) -> tuple[float, float]:
-        """Of the first or the last stage's rank: without experts, and in experts."""
+        """Returns the parameters of a rank in the first or the last stage: without experts, and in experts."""
         layers = shape.parameters - shape.ends - shape.experts_linear
         ends = shape.ends if self.pp == 1 else shape.embedding
         if not first and self.pp > 1:
@@ -74,9 +74,10 @@ class Division:
 
 
 def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple[int, int]:
-    """Ranks that cut matrices and experts, by default.
+    """Returns the default sizes of tensor and expert parallelism.
 
-    As many cut matrices as the heads allow, on one machine of `node` GPUs; experts are dealt to all ranks of a stage.
+    Tensor parallelism is as large as the heads allow, within one machine of `node` GPUs; experts are distributed over
+    all ranks of a stage.
     """
     stage = max(gpus // pp, 1)
     heads = math.gcd(*shape.all_heads, shape.mlp * cp, shape.shared_mlp * cp)
@@ -86,7 +87,7 @@ def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """The model, and the GPUs."""
+    """Command line: the model and the GPUs."""
 
     model: str = flag(REQUIRED, "a folder with a config.json, or the name of a known model", positional=True)
     gpus: int = flag(REQUIRED, "GPUs that train")

@@ -1,7 +1,7 @@
-"""Whether the GPU's driver is new enough for the CUDA of torch and engines. It needs no package.
+"""Checks whether the GPU driver is new enough for the CUDA of torch and engines. It needs no packages.
 
-`python -m slime.plan.driver VERSION [PYTHON...]` prints the problems of this driver version for these Pythons, and has
-exit status 1 then. A Python that is not there yet gets the CUDA that the requirements bring.
+`python -m slime.plan.driver VERSION [PYTHON...]` prints the problems of this driver version for these Pythons, and
+has exit status 1 then. For a Python that does not exist yet, the CUDA version of the requirements is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 OLDEST_DRIVER = {13: 580, 12: 525}
-"""The first driver branch of a major version of CUDA; within one, a newer minor version runs on it too."""
+"""The oldest driver branch for each major version of CUDA; it also supports newer minor versions."""
 INSTALLED = 13
 """The CUDA version that the requirements of trainers, SGLang and vLLM install."""
 WAY_OUT = (
@@ -25,10 +25,11 @@ WAY_OUT = (
 
 
 def problem(driver: str, needed: int, loaded: int) -> str:
-    """Returns the fault of a driver for this major version of CUDA, as text; empty if there is none.
+    """Returns the problem of a driver with this major version of CUDA, as text; "" if there is none.
 
     `loaded`: the CUDA of the driver library that programs load, 0 if unknown. A forward-compatibility package brings one
-    that is newer than the driver."""
+    that is newer than the driver.
+    """
     branch = re.match(r"\d+", driver)
     oldest = OLDEST_DRIVER.get(needed, 0)
     if branch is None or int(branch[0]) >= oldest or loaded >= needed:
@@ -38,7 +39,7 @@ def problem(driver: str, needed: int, loaded: int) -> str:
 
 
 def loaded_cuda() -> int:
-    """Returns the major version of CUDA of the driver library that programs load here; 0 if there is none."""
+    """Returns the major CUDA version of the driver library that programs load here; 0 if there is none."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
         version = ctypes.c_int(0)
@@ -49,8 +50,7 @@ def loaded_cuda() -> int:
 
 
 def needed_cuda(pythons: Iterable[str], environ: Mapping[str, str]) -> int:
-    """Returns the newest major version of CUDA that the torch of one of these Pythons is, or will be, built for; 0 if
-    none."""
+    """Returns the newest major CUDA version of these Pythons' torch, installed or planned; 0 if there is none."""
     return max((_cuda_of(python, environ) for python in pythons), default=0)
 
 

@@ -1,8 +1,9 @@
-"""`python -m slime.plan.dry_run --num-gpus 8 -- WORDS`: what a launch script would start, with nothing started.
+"""`python -m slime.plan.dry_run --num-gpus 8 -- WORDS`: prints what a launch script would start, without starting it.
 
-WORDS are those of the driver. A launch script marks them: all after `::SOURCE` are from there, up to the next mark. A
-well-known model whose folder is not there yet is planned by its published shape. Exit status 0 if the arguments are
-right and the plan fits, 1 if it does not fit or a start would be refused, 2 for arguments that the driver would refuse.
+WORDS is the driver's command line. A launch script marks the source of arguments: those after `::SOURCE` are from
+there, up to the next mark. A well-known model whose folder does not exist yet is planned by its published shape. Exit
+status 0 if the arguments are valid and the plan fits, 1 if it does not fit or a start would be rejected, 2 for
+invalid arguments.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def planned(
 
 
 def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
-    """Returns the parts of each of several machines, and whether a start would find room for all parts."""
+    """it is this machine"""
     split = split_of(args)
     try:
         seats = plan.seats(split)
@@ -139,7 +140,7 @@ def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
 
 
 def table(arguments: Sequence[Origin], all: bool) -> list[str]:
-    """One line for each given argument; those that have their defaults are listed too, or counted."""
+    """Returns one line for each given argument; arguments with default values are listed too, or counted."""
     chosen = [one for one in arguments if one.source != BY_DEFAULT]
     defaults = [one for one in arguments if one.source == BY_DEFAULT]
     lines = ["\narguments", *rows(chosen)]
@@ -171,7 +172,7 @@ def origins(
     env: Mapping[str, str],
     script_variables: Collection[str] = (),
 ) -> list[Origin]:
-    """Returns every argument that the driver has, those of plug-ins included.
+    """Returns every argument of the driver, including plug-ins'.
 
     Args:
         args: parsed from `marked` and `env`.
@@ -216,7 +217,7 @@ def _origin(
 
 
 def shown(value: object) -> str:
-    """Returns a value for people; user and password of a URL are left out."""
+    """Returns a value for display; user and password of a URL are removed."""
     if value is None or value == []:
         return "-"
     return _SECRET.sub("...@", str(value))
@@ -226,6 +227,6 @@ if __name__ == "__main__":
     stand_ins.replace(*SLOW)
     try:
         sys.exit(main())
-    except Exception:  # a plug-in computes with torch when it is imported
+    except Exception:  # a plug-in uses torch when it is imported
         again = "import sys; from slime.plan.dry_run import main; sys.exit(main())"
         os.execv(sys.executable, [sys.executable, "-c", again, *sys.argv[1:]])

@@ -1,7 +1,7 @@
 """The resources of agents' environments: memory, disk, cores.
 
-slime knows no environment, so the module of `--custom-generate-function-path` declares them: `environment_use(args)`
-returns an `EnvironmentUse`. A module without that function is not planned for.
+slime does not contain environments, so the module of `--custom-generate-function-path` declares their resources:
+`environment_use(args)` returns an `EnvironmentUse`. Without that function, they are not planned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class EnvironmentUse:
-    """The most that episodes may take on the machine of the rollouts.
+    """Most resources that episodes use on the machine of the rollouts.
 
     Attributes:
         parallel: episodes at a time.
@@ -36,7 +36,7 @@ class EnvironmentUse:
     in_memory: bool = False
 
     def line(self) -> str:
-        """As the plan prints it."""
+        """Returns the plan's line."""
         memory = self.memory + (self.disk if self.in_memory else 0)
         disk = 0 if self.in_memory else self.disk
         files = f"{self.disk // MIB} MiB of files in {'memory' if self.in_memory else 'a folder'}"

@@ -1,4 +1,5 @@
-"""Chooses the engine that answers the gate with a candidate's weights: the requested one, or the first that works."""
+"""Chooses the engine that answers the gate's questions with a candidate's weights: the configured one, or the first
+that works."""
 
 from __future__ import annotations
 
@@ -19,18 +20,19 @@ logger = logging.getLogger(__name__)
 
 AUTO, SERVING, CPU = "auto", "serving", "cpu"
 MOST_PARAMETERS = 5e9
-"""Above it, a CPU would answer for longer than a batch trains."""
+"""Above it, answers on a CPU would take longer than training a batch."""
 LEAST_CPUS = 8
-"""Below it, what serves and trains would wait for the gate's engine."""
+"""Below it, serving and training would be slowed down by the gate's engine."""
 HOST_SHARE = 0.5
-"""Share of the machine's memory that the gate's engine may take by itself."""
+"""Share of the machine's memory that an automatically started gate engine may use."""
 BYTES = 8
-"""A parameter: the engine's own weights and a version, in fp32."""
+"""Bytes a parameter: the engine's own weights and a version, in fp32."""
 
 
 def gate_engine_of(args: ServingSide) -> str:
-    """`serving`, `cpu` or the URL of a spare engine. auto: the serving engine if it can answer; else an engine on the
-    CPU, if the machine can carry it; else the serving one, which answers nothing."""
+    """Returns `serving`, `cpu` or the URL of a spare engine. auto: the serving engine if it can answer with a
+    candidate; else an engine on the CPU, if the machine has the resources; else the serving engine, without answers.
+    """
     if args.gate_engine != AUTO:
         return args.gate_engine
     if not args.gate or args.gate_samples_path is None or serves_candidates(args):
@@ -39,7 +41,7 @@ def gate_engine_of(args: ServingSide) -> str:
 
 
 def check_gate_engine(args: ServingSide) -> None:
-    """Raises ConfigError if the gate gets an engine on the CPU, which does not run this model."""
+    """Raises ConfigError if the gate's engine runs on the CPU and does not support this model."""
     if not args.gate or gate_engine_of(args) != CPU:
         return
     config, _ = read_config(args.hf_checkpoint)
@@ -52,7 +54,7 @@ def check_gate_engine(args: ServingSide) -> None:
 
 
 def tell_gate_engine(args: ServingSide) -> None:
-    """Logs which engine examines updates, or a warning that none does."""
+    """Logs which engine examines updates, or a warning if none does."""
     if not args.gate or args.gate_samples_path is None:
         return
     if (words := unexamined(args)) is not None:
@@ -62,12 +64,12 @@ def tell_gate_engine(args: ServingSide) -> None:
 
 
 def serves_candidates(args: ServingSide) -> bool:
-    """Returns whether the engine that serves holds a second set of weights while the trainer works."""
+    """Returns whether the serving engine can hold a second set of weights while the trainer works."""
     return args.rollout_backend == "embedded" and not args.offload_rollout
 
 
 def unexamined(args: ServingSide) -> str | None:
-    """Returns why no engine puts explicit wishes to updates; None if one does."""
+    """Returns why no engine tests updates on explicit requests; None if one does."""
     if gate_engine_of(args) != SERVING or serves_candidates(args):
         return None
     held = "gives its memory away" if args.rollout_backend == "embedded" else "holds one set of weights"
@@ -90,7 +92,7 @@ def in_words(args: ServingSide) -> str:
 
 
 def why_no_cpu(args: ServingSide) -> str | None:
-    """Returns why `auto` starts no engine on the CPU; None if it does."""
+    """Returns why `auto` does not start an engine on the CPU; None if it does."""
     if (cpus := usable_cpus()) < LEAST_CPUS:
         return f"the machine has {cpus} CPUs, fewer than {LEAST_CPUS}"
     shape = dense_shape(args.hf_checkpoint)
@@ -105,8 +107,8 @@ def why_no_cpu(args: ServingSide) -> str | None:
 
 
 def dense_shape(folder: str) -> Shape | None:
-    """Returns the shape of a model that the embedded engine runs; None for mixtures, linear attention and unknown
-    ones."""
+    """Returns the shape of a model that the embedded engine supports; None for mixtures of experts, linear attention
+    and unknown models."""
     try:
         config, _ = read_config(folder)
         if {**config, **(config.get("text_config") or {})}.get("model_type") not in FAMILIES:
@@ -118,5 +120,5 @@ def dense_shape(folder: str) -> Shape | None:
 
 
 def usable_cpus() -> int:
-    """Returns how many this process may use."""
+    """Returns the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

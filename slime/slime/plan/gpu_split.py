@@ -1,4 +1,4 @@
-"""Returns the number of GPUs (or CPU ranks) of each part of a run, by its flags."""
+"""The number of GPUs (or CPU ranks) of each part of a run, from its flags."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPart:
-    """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank. `each`: GPUs
-    of one of its engines."""
+    """One part of a run: its number of bundles, each with a GPU or, if `on_gpu` is False, a CPU rank. `each`: GPUs of
+    one of its engines."""
 
     name: str
     count: int
@@ -26,7 +26,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class GpuSplit:
-    """The parts of a run in the order of their bundles. `shared`: engines lie where the first trainers do."""
+    """The parts of a run in the order of their bundles. `shared`: engines use the GPUs of the first trainers."""
 
     parts: tuple[RunPart, ...]
     shared: int = 0
@@ -41,7 +41,7 @@ class GpuSplit:
 
     @property
     def ray_gpus(self) -> int | None:
-        """GPUs that Ray may give out; None: it counts them."""
+        """Returns the number of GPUs that Ray may assign; None: Ray counts them."""
         return None if self.gpus else 0
 
     def bundles(self) -> list[dict[str, float]]:
@@ -51,11 +51,11 @@ class GpuSplit:
 
     @property
     def engine_parts(self) -> list[RunPart]:
-        """Those whose engines have GPUs of their own."""
+        """Returns the parts whose engines have their own GPUs."""
         return [part for part in self.parts if part.on_gpu and part.name != "actor" and part.count]
 
     def check(self, gpus: int) -> None:
-        """Raises ClusterError with the arithmetic if the parts need more GPUs than the `gpus` there are."""
+        """Raises ClusterError with the numbers if the parts need more than `gpus` GPUs."""
         if self.gpus > gpus:
             total = self.sum_of(self.parts)
             raise ClusterError(f"{total} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
@@ -66,7 +66,7 @@ class GpuSplit:
 
 
 def split_of(args: ServingSide) -> GpuSplit:
-    """Returns the split that the flags ask for."""
+    """Returns the split given by the flags."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
     engines = args.rollout_num_gpus or args.rollout_num_engines
     if args.debug_train_only or args.rollout_external_engine_addrs:

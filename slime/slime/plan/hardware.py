@@ -1,4 +1,4 @@
-"""Well-known GPUs: memory as the driver reports it, its bandwidth, and the bf16 peak of dense matrix products."""
+"""Well-known GPUs: memory as reported by the driver, memory bandwidth, and the bf16 peak of dense matrix products."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Gpu:
-    """`memory` in GiB, `peak` in TFLOP/s without sparsity, `bandwidth` of the memory in TB/s (NVIDIA's data
-    sheets), an A100's if unknown."""
+    """A GPU: `memory` in GiB, `peak` in TFLOP/s without sparsity, `bandwidth` in TB/s (NVIDIA's data sheets); an
+    A100's values if unknown."""
 
     name: str
     memory: float
@@ -43,10 +43,10 @@ DEFAULT = "H100"
 
 
 def parse_gpus(text: str) -> tuple[int, Gpu]:
-    """`8xH100`, `1x24GB` or `H100`: how many of which.
+    """Parses `8xH100`, `1x24GB` or `H100`: number and type.
 
     Raises:
-        ConfigError: a GPU that is not known and names no memory.
+        ConfigError: an unknown GPU without a memory size.
     """
     match = re.fullmatch(r"(?:(\d+)x)?(.+)", text.strip())
     if match is None:
@@ -55,7 +55,7 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
 
 
 def named_gpu(name: str) -> Gpu:
-    """Returns a GPU by name, or by memory alone (`24GB`), then with the speed of an A100."""
+    """Returns a GPU by name, or by memory only (`24GB`), then with the speed of an A100."""
     plain = re.sub(r"[\s_]", "", name).upper()
     if plain in GPUS:
         return GPUS[plain]
@@ -65,7 +65,7 @@ def named_gpu(name: str) -> Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """Returns the GPUs of this machine as nvidia-smi lists them; none without that program or a driver."""
+    """Returns the GPUs listed by nvidia-smi; [] without that program or a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
@@ -77,8 +77,8 @@ def gpus_here() -> list[Gpu]:
 
 
 def _listed(line: str) -> Gpu | None:
-    """`NVIDIA H100 80GB HBM3, 81559`: the peak is that of the known GPU whose name is in there. None for one that shares
-    the machine's memory, whose own nvidia-smi does not know (`[N/A]`)."""
+    """Parses `NVIDIA H100 80GB HBM3, 81559`; the peak is that of the known GPU whose name it contains. Returns None
+    for a GPU that shares the machine's memory, whose size nvidia-smi does not report (`[N/A]`)."""
     name, mebibytes = (part.strip() for part in line.split(","))
     if not mebibytes.isdigit():
         return None

@@ -1,10 +1,10 @@
 """Host memory of the machines, and disk, in bytes of a whole run.
 
-Every process that computes on a GPU takes `PROCESS` (libraries, CUDA's host side, Ray). The trainer's state is weights
-and two moments in fp32, 12 bytes a number: the gate keeps it twice while a version is on its way (the state to go back
-to, and the one that may become it), a background checkpoint once. --offload-train moves it there, together with
-frozen models; that memory is not given back. A checkpoint on disk holds the state too, and the model in bf16; one
-more than is kept is being written.
+Every process on a GPU needs `PROCESS` bytes (libraries, CUDA's host side, Ray). The trainer's state is weights and
+two moments in fp32, 12 bytes a parameter: the gate keeps two copies while a version is being examined (the state to
+restore, and the candidate's), a background checkpoint one. --offload-train moves it there, with frozen models; that
+memory is not freed again. A checkpoint on disk contains the state and the model in bf16; one more than the kept
+number exists while it is written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from slime.plan.hardware import GIB
 from slime.plan.memory import Parts, TrainerMemory, trainer_parts
 
 PROCESS = int(3 * GIB)
-"""A usual value."""
+"""A typical value."""
 STATE = 12
-"""Bytes a trained number."""
+"""Bytes a trained parameter."""
 SERVED = 2
-"""Bytes a number of a version, in bf16."""
+"""Bytes a parameter of a version, in bf16."""
 ON_THEIR_WAY = int(2 * GIB)
-"""Tensors between the GPU and the version's file."""
+"""Buffers between the GPU and the version's file."""
 RESIDENT = ("weights", "optimizer", "frozen models", "weights in 4 bits")
-"""Of the parts of a training GPU, those that are there between steps."""
+"""Parts of a training GPU's memory that exist between steps."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
 
 
 def steps_aside(trainer: TrainerMemory) -> float:
-    """Returns bytes of all ranks that leave the GPUs while engines have them; none of what the CPU holds anyway."""
+    """Returns bytes of all ranks that leave the GPUs while engines use them, without what is on the CPU anyway."""
     if trainer.cpu_offload:
         return 0.0
     parts = trainer_parts(trainer)
@@ -87,10 +87,10 @@ def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:
 
 
 def checkpoint_bytes(trainer: TrainerMemory) -> int:
-    """Returns bytes of one checkpoint: the trained state, and the model as it is served."""
+    """Returns bytes of one checkpoint: the trained state, and the served model."""
     return STATE * trained(trainer) + SERVED * trainer.shape.parameters
 
 
 def trained(trainer: TrainerMemory) -> int:
-    """Numbers that the optimizer moves."""
+    """Returns the number of trained parameters."""
     return trainer.shape.adapters(trainer.lora_rank) if trainer.lora_rank else trainer.shape.parameters

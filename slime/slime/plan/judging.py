@@ -1,4 +1,4 @@
-"""Estimates the turns that the engines of a judge model score in an hour.
+"""Estimates how many turns a judge model's engines score in an hour.
 
 Decoding reads weights and the keys and values of all running requests from the GPU's memory once a token; a judge's
 prompts are short compared with its replies.
@@ -12,15 +12,16 @@ from slime.plan.memory import EngineMemory, kv_tokens
 from slime.plan.placement_plan import MemoryPlan
 
 QUESTION = 4096
-"""Usual tokens of a question: the judged answer, and the message after it."""
+"""Typical tokens of a question: the judged answer, and the message after it."""
 EFFICIENCY = 0.5
-"""Share of the memory's bandwidth that decoding reaches; a usual value, not a measurement."""
+"""Share of the memory bandwidth that decoding reaches; a typical value, not measured."""
 KINDS = 2
 """Requests a vote: one for the score, and one for hints if the method has hints."""
 
 
 def token_seconds(engine: EngineMemory, gpu: Gpu, requests: float) -> float:
-    """Seconds of a decode step of one engine with so many requests, each with a question and half of a reply."""
+    """Returns the seconds of a decode step of one engine with so many requests, each with a question and half of a
+    reply."""
     shape = engine.shape
     weights = 2 * min(shape.parameters, shape.active * max(requests, 1.0)) / engine.gpus
     heads = max(shape.kv_heads / engine.gpus, 1.0) / shape.kv_heads
@@ -29,7 +30,7 @@ def token_seconds(engine: EngineMemory, gpu: Gpu, requests: float) -> float:
 
 
 def line(args: Arguments, plan: MemoryPlan) -> str | None:
-    """Requests at a time and turns an hour of the judge's engines; None without engines of a judge model."""
+    """Returns concurrent requests and turns an hour of the judge's engines; None without engines of a judge model."""
     judge = next((one for one in plan.servers if one.role == "judge"), None)
     if judge is None:
         return None

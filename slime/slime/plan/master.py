@@ -1,6 +1,6 @@
-"""`python -m slime.plan.master ADDRESS PORT RANK`: prints why several machines cannot meet at that address, if so.
+"""`python -m slime.plan.master ADDRESS PORT RANK`: prints why several machines cannot connect at that address, if so.
 
-The first machine (rank 0) starts Ray's head there; the others connect to it. Needs no package.
+The first machine (rank 0) starts Ray's head there; the others connect to it. Needs no packages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from claw_base.ports import bind_error
 
 
 def problem(address: str, port: int, first: bool) -> str:
-    """Returns the reason, or "". `first`: this machine is the one that listens."""
+    """Returns the reason, or "". `first`: this machine listens."""
     try:
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:

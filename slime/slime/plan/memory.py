@@ -1,4 +1,4 @@
-"""Bytes on a GPU that trains or serves, from shapes.
+"""Memory of a GPU that trains or serves, in bytes, computed from shapes.
 
 Trainer with --train-backend fsdp (FSDP2 over W ranks, fp32 weights, bf16 computing, AdamW): a rank keeps 1/W of
 weights, gradients and two moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. The additional
@@ -42,9 +42,9 @@ ENGINE_BESIDE = int(1.5 * GIB)
 """Bytes of an engine in addition to weights, keys and values: context, CUDA graphs, activations of a prefill of 2,048
 tokens; a usual value."""
 SLACK = 0.08
-"""Share of what a trainer's tensors take that the allocator loses to fragments; a usual value."""
+"""Share of a trainer's tensor memory that is lost to fragmentation; a typical value."""
 RUNTIME_PART = "runtime and fragments"
-"""The part of a plan that is no tensor of the trainer."""
+"""The part of a plan that is not tensors of the trainer."""
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
@@ -62,10 +62,10 @@ far, the addend and the new sum, or the sum in bf16 and in fp32."""
 
 @dataclass(frozen=True)
 class TrainerMemory:
-    """Settings of training by memory. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
-    `frozen`: further whole models (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
-    for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept in addition to the
-    moments (--average-steps)."""
+    """Settings of training that determine memory. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for
+    all of them; `frozen`: further whole models (reference, teacher), in their sizes; `division`: of --train-backend
+    megatron, None for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept in
+    addition to the moments (--average-steps)."""
 
     shape: Shape
     gpus: int
@@ -92,7 +92,7 @@ class EngineMemory:
 
 
 def trainer_parts(trainer: TrainerMemory) -> Parts:
-    """Returns bytes of one training GPU by part; without parts that are offloaded to the CPU (see `host_bytes`)."""
+    """Returns bytes of one training GPU by part, without parts that are offloaded to the CPU (see `host_bytes`)."""
     shape, trained = trainer.shape, _trained(trainer)
     if trainer.division is not None:
         parts = rank_parts(
@@ -125,8 +125,8 @@ def host_bytes(trainer: TrainerMemory) -> float:
 
 
 def phases(trainer: TrainerMemory) -> list[Parts]:
-    """Returns the memory of a micro-batch in addition to what stays, at the output head, in the backward pass of one
-    layer, and at its end."""
+    """Returns the transient memory of a micro-batch at the output head, in the backward pass of one layer, and at its
+    end."""
     shape, tokens = trainer.shape, trainer.tokens
     ends, blocks = shape.ends, _whole_blocks(trainer)
     trained_ends = 0 if trainer.lora_rank else ends
@@ -202,15 +202,15 @@ def _mixture_bytes(shape: Shape) -> int:
 
 
 def engine_parts(engine: EngineMemory, gpu: Gpu) -> Parts:
-    """Returns bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
+    """Returns bytes of one engine GPU by part. Keys and values are negative if not even the weights fit."""
     own = engine.fraction * (gpu.memory * GIB - CONTEXT)
     weights = 2 * engine.shape.parameters / engine.gpus
     return {"weights": weights, "keys and values": own - weights}
 
 
 def kv_tokens(engine: EngineMemory, gpu: Gpu) -> int:
-    """Returns tokens whose keys and values fit in an engine. Heads are dealt to its GPUs; fewer heads than GPUs are
-    copied."""
+    """Returns tokens whose keys and values fit in an engine. Heads are distributed over its GPUs, or replicated if
+    there are fewer heads than GPUs."""
     share = max(engine.shape.kv_heads / engine.gpus, 1.0) / engine.shape.kv_heads
     return max(0, int(engine_parts(engine, gpu)["keys and values"] / (engine.shape.kv_bytes * share)))
 
@@ -226,12 +226,13 @@ def _resting(trainer: TrainerMemory) -> float:
 
 
 def _whole_blocks(trainer: TrainerMemory) -> int:
-    """Numbers that are whole in bf16: two layers, or one matrix at a time if they are kept in 4 bits."""
+    """Returns the parameters that are complete in bf16 at a time: two layers, or one matrix if they are stored in 4
+    bits."""
     return trainer.shape.hidden * trainer.shape.mlp if trainer.four_bit else 2 * trainer.shape.block
 
 
 def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward: int, logit: float) -> Parts:
-    """Returns bytes of the fullest rank in its fullest phase by part; it is one of the first or of the last stage.
+    """Returns bytes by part of the rank with most memory in its peak phase, in the first or the last stage.
 
     Args:
         layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more. logit: of one.
@@ -244,7 +245,8 @@ def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward:
 
 
 def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = False) -> float:
-    """Of weights, moments and their mean in fp32, of one rank of the first or the last stage, wherever they lie."""
+    """Returns bytes of weights, moments and their average in fp32, of one rank of the first or the last stage, on GPU
+    or CPU."""
     bytes_each = 16.0 if trainer.averages else 12.0
     if trainer.lora_rank:
         return bytes_each * _adapters(trainer, division, first)
@@ -256,7 +258,7 @@ def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = Fa
 
 
 def _adapters(trainer: TrainerMemory, division: Division, first: bool) -> float:
-    """Numbers in the adapters of one rank."""
+    """Returns the adapter parameters of one rank."""
     share = division.layers(trainer.shape, first) / trainer.shape.layers
     return trainer.shape.adapters(trainer.lora_rank) * share / division.tp
 
@@ -278,7 +280,7 @@ def _stage_parts(trainer: TrainerMemory, division: Division, first: bool) -> Par
 def _phases(
     trainer: TrainerMemory, division: Division, layer: tuple[int, int], logit: float, first: bool
 ) -> list[Parts]:
-    """Returns the additional memory in the backward pass of one layer, where gradients of the vocabulary are widened,
+    """Returns the transient memory in the backward pass of one layer, while gradients of the vocabulary are widened,
     and at the output head if the stage has it."""
     shape, tokens = trainer.shape, trainer.tokens / division.cp
     kept, again = _activations(trainer, division, layer[0], first)

@@ -1,4 +1,4 @@
-"""Variables that no program reads and that are spelt almost like one that is read."""
+"""Detects environment variables that no program reads but that look like a typing mistake of one that is read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _READ_BY_SHELL = re.compile(
 )
 _LISTED = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
 SHORT, LONG = 6, 12
-"""Letters of a name below which one swap counts as a slip, and from which two slips do."""
+"""Name lengths below which one swap counts as a mistake, and from which two mistakes are considered."""
 
 
 def misspelt_variables(
     shell: Iterable[str], words: Sequence[str], env: Mapping[str, str], more: Collection[str] = ()
 ) -> list[str]:
-    """Returns a sentence for each variable that is set, is read by nothing, and is spelt almost like one that is read.
+    """Returns a sentence for each variable that is set, is read by no program, and is spelt almost like one that is
+    read.
 
     Args:
         shell: launch scripts, and folders of what they share, whose own variables count as read.
@@ -43,13 +44,13 @@ def shell_variables(places: Iterable[str]) -> set[str]:
 
 
 def flag_variables(words: Sequence[str], env: Mapping[str, str]) -> set[str]:
-    """Returns the variables of all flags, those of plug-ins included as far as these can be read."""
+    """Returns the variables of all flags, including those of plug-ins as far as they can be loaded."""
     from slime.arguments.parser import all_flags, complete_parser
     from slime.flags import GROUPS
 
     try:
         parser, flags, *_ = complete_parser(words, GROUPS, env)
-    except Exception:  # a plug-in that cannot be loaded brings none
+    except Exception:  # a plug-in that cannot be loaded has none
         return {name for item in all_flags(GROUPS) for name in item.env}
     listed = [variable for action in parser._actions for variable in _LISTED.findall(action.help or "")]
     return {name for item in flags for name in item.env} | {
@@ -58,7 +59,7 @@ def flag_variables(words: Sequence[str], env: Mapping[str, str]) -> set[str]:
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
-    """Returns the known name that `name` is a slip of the keyboard away from; None if there is none."""
+    """Returns the known name of which `name` is probably a misspelling; None if there is none."""
     if len(name) < 4 or not name.isupper():
         return None
     near = [(slips(name, other, 2), other) for other in known if abs(len(other) - len(name)) <= 2]
@@ -70,7 +71,7 @@ def closest(name: str, known: Collection[str]) -> str | None:
 
 @cache
 def slips(one: str, other: str, most: int) -> int:
-    """Returns how many letters are missing, surplus, wrong or swapped with the next one; `most + 1` for more."""
+    """Returns the number of missing, surplus, wrong or swapped letters; `most + 1` for more."""
     if one[:1] == other[:1] and one:
         return slips(one[1:], other[1:], most)
     if not one or not other:

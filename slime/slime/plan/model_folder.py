@@ -1,4 +1,4 @@
-"""Whether a model's folder is whole, before anything is installed or started for it; reads no tensor.
+"""Checks whether a model folder is complete before anything is installed or started; reads no tensors.
 
 `python -m slime.plan.model_folder FOLDER` prints its problems, and has exit status 1 then.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 LENGTH_BYTES = 8
-"""Of the number in front of a safetensors file: how long its header is."""
+"""Bytes of the number at the start of a safetensors file: the length of its header."""
 
 
 def lacking(folder: Path) -> str:
@@ -32,7 +32,7 @@ def lacking(folder: Path) -> str:
 
 
 def cut_short(file: Path) -> str:
-    """Returns why a safetensors file cannot be whole; empty if it is as long as its header states."""
+    """Returns why a safetensors file is truncated; "" if it is as long as its header states."""
     size = file.stat().st_size
     with file.open("rb") as content:
         length = int.from_bytes(content.read(LENGTH_BYTES), "little")
@@ -50,7 +50,7 @@ def cut_short(file: Path) -> str:
 
 
 def _named(index: Path) -> list[str]:
-    """Returns the files that an index names; none without a readable index."""
+    """Returns the files listed in an index; [] if it cannot be read."""
     try:
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         return sorted({str(name) for name in names})

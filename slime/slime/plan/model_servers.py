@@ -1,4 +1,4 @@
-"""The engines that the flags of a run ask for, and what makes them impossible on any machine."""
+"""The engines given by a run's flags, and settings of them that no machine supports."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from slime.flags.sides import ServingSide
 
 GATE = "gate_engine"
-"""The role of an engine that answers the gate and no client."""
+"""Role of an engine that serves only the gate."""
 NAMES = {"rollout": "policy", "prm": "judge"}
-"""Parts as messages name them."""
+"""Names of the parts in messages."""
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
 """The flag for an engine's share of a GPU, and its value without the flag."""
 STRETCHES = ("override", "rope-scaling", "rope_scaling")
-"""In a flag of an engine that changes the model's configuration."""
+"""Parts of an engine's flag that change the model's configuration."""
 LONGER = ("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
-"""Variables with which they accept it."""
+"""Variables with which engines accept a longer context."""
 FOLDERS = {"prm": ("prm_model_path", "prm_hf_checkpoint"), "teacher": ("prm_teacher_hf_checkpoint",)}
-"""The flags that name the model of a part; the first that is given wins, and without one it is the policy's."""
+"""Flags with the model of a part; the first that is set is used, otherwise the policy's."""
 
 
 @dataclass(frozen=True)
 class ModelServers:
-    """Equal engines that serve one model.
+    """Identical engines that serve one model.
 
     Attributes:
         part: their part of the placement, and the key of their own `--...sglang-` flags.
@@ -55,12 +55,12 @@ class ModelServers:
 
     @property
     def title(self) -> str:
-        """`judge`: what messages call the part."""
+        """Returns the part's name in messages, such as `judge`."""
         return NAMES.get(self.part, self.part)
 
 
 def model_servers(args: ServingSide) -> list[ModelServers]:
-    """The named model servers that the flags ask for: policy, judge, teacher."""
+    """Returns the model servers given by the flags: policy, judge, teacher."""
     per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
     own = 0 if args.rollout_external_engine_addrs else args.engine_count
     servers = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
@@ -87,7 +87,7 @@ def model_of(args: ServingSide, part: str) -> str:
 
 
 def missing_models(args: ServingSide) -> list[str]:
-    """Returns the problems of the judge's and teacher's folders that engines on GPUs would load, a sentence each."""
+    """Returns the problems of judge's and teacher's model folders for engines on GPUs, a sentence each."""
     missing = []
     for server in model_servers(args):
         if not server.gpus or server.part not in FOLDERS or server.model == args.hf_checkpoint:
@@ -101,8 +101,8 @@ def missing_models(args: ServingSide) -> list[str]:
 
 
 def check_engines(args: ServingSide, env: Mapping[str, str]) -> None:
-    """Raises ConfigError for engines that no machine could start: a share of a GPU that is none, GPUs that do not divide
-    the heads of a model, or a context that is too long for it."""
+    """Raises ConfigError for engines that no machine could start: an invalid share of a GPU, GPUs that do not divide
+    a model's heads, or a too long context."""
     if args.debug_train_only or args.rollout_backend not in SHARES:
         return
     for server in model_servers(args):
@@ -118,8 +118,8 @@ def check_engines(args: ServingSide, env: Mapping[str, str]) -> None:
 
 
 def check_context(args: ServingSide, server: ModelServers, config: Mapping[str, Any], name: str) -> None:
-    """Raises ConfigError for a context longer than the model was made for, which SGLang and vLLM refuse, unless their own
-    words stretch it."""
+    """Raises ConfigError for a context longer than the model's, which SGLang and vLLM reject, unless their own flags
+    extend it."""
     own = server.part == "prm" and args.prm_context_length
     context, most = own or args.context_length or 0, most_tokens(dict(config))
     words = [*args.engine_words.get("rollout", []), *args.engine_words.get(server.part, [])]
@@ -142,7 +142,7 @@ def is_on(value: str | None) -> bool:
 
 
 def mem_fraction(args: EngineArguments, part: str = "rollout") -> float:
-    """Returns the share of a GPU that is an engine's own. Raises ConfigError for one that is none."""
+    """Returns an engine's share of its GPU's memory. Raises ConfigError for an invalid share."""
     name, usual = SHARES.get(args.rollout_backend, SHARES["sglang"])
     words: Sequence[str] = args.engine_words.get("rollout", [])
     if part != "rollout":

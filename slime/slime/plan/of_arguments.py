@@ -1,10 +1,10 @@
 """The plan of a training run from the driver's own arguments, and the share of an engine that shares its GPU with a
 trainer.
 
-SGLang takes its share of the memory that is free when it starts, and counts every later allocation on the GPU against
-its keys and values: after a trainer, as after a restart, it would keep a third or nothing. `share_words` gives it the
-number of tokens that the plan has for it, and a share so large that the number decides. vLLM gets the bytes. So the
-result does not depend on which of the two starts first.
+SGLang takes its share of the memory that is free when it starts, and counts later allocations on the GPU against its
+keys and values: started after a trainer, or restarted, it would get a third or nothing. `share_words` gives it the
+planned number of tokens, and a share so large that this number is the limit. vLLM gets the bytes. So the result does
+not depend on the order of their start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 USUAL_LENGTH = 8192  # tokens of a sample, if the lengths of conversations are unknown
 LARGE = "0.9"
-"""Share of the free memory at which SGLang's number of tokens decides; the rest is for activations."""
+"""Share of the free memory at which SGLang's number of tokens is the limit; the rest is for activations."""
 CAPS = {"sglang": "--sglang-max-total-tokens", "vllm": "--vllm-kv-cache-memory-bytes"}
 
 
@@ -81,8 +81,8 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
 
 
 def carrying(args: EngineArguments) -> int:
-    """Returns bytes on each GPU of an SGLang that gets its weights through memory: a process of ours with the bucket
-    that the engine takes and the next one."""
+    """Returns the bytes on each GPU of an SGLang that receives weights through memory: our process with the current
+    and the next bucket."""
     if (
         args.update_weight_transport != "tensor"
         or args.rollout_backend != "sglang"
@@ -122,8 +122,8 @@ def division_of(args: Arguments) -> Division | None:
 
 
 def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
-    """Returns the whole models in addition to the policy: reference and teacher, once if both are the same. Adapters
-    use the policy's base."""
+    """Returns the full models in addition to the policy: reference and teacher, once if they are the same. With
+    adapters, the policy's base model is used."""
     folders = []
     if (args.use_kl_loss and args.kl_loss_coef) or args.kl_coef:
         folders.append(args.ref_load or args.hf_checkpoint)
@@ -139,7 +139,7 @@ def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
 
 
 def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
-    """Engines on GPUs: the policy's and, if they have GPUs of their own, those of judge and teacher."""
+    """Returns the engines on GPUs: the policy's and, if they have their own GPUs, those of judge and teacher."""
     if args.debug_train_only:
         return []
     own = {"prm": args.prm_context_length}
@@ -161,8 +161,8 @@ def smallest_gpu() -> Gpu | None:
 
 
 def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
-    """Returns the engine's own words that keep it to its share of a GPU with a trainer; none if it has the GPU to
-    itself, if the GPU is unknown, or if the user's words name a number.
+    """Returns the engine's own flags that limit it to its share of a GPU with a trainer; [] if it has the GPU to
+    itself, if the GPU is unknown, or if the user's flags set a limit.
 
     Raises:
         ConfigError: the share does not even hold the weights.

@@ -1,8 +1,8 @@
 """A split of GPUs over the parts of a run, whether each part fits its share, and the GPU time of a training step.
 
-Work of a token: 6 FLOPs for each number that it is multiplied with (2 forward, 4 backward), 2 more with recomputation,
-2 for each other forward pass over the batch (old log-probs, reference, teachers); attention adds 4 x length x queries
-forward. Frozen weights (LoRA) need no gradient of their own: 4 instead of 6. Kaplan et al. 2020, appendix B.
+FLOPs of a token: 6 for each parameter used (2 forward, 4 backward), 2 more with recomputation, 2 for each further
+forward pass over the batch (old log-probs, reference, teachers); attention adds 4 x length x queries forward. Frozen
+weights (LoRA) have no gradient: 4 instead of 6. Kaplan et al. 2020, appendix B.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from slime.plan.memory import (
 from slime.plan.shape import heads_problem
 
 TIGHT = 0.95
-"""Share of a GPU that a plan may fill: estimates are no better than that."""
+"""Share of a GPU that a plan may use, because estimates are no better."""
 
 
 MFU = 0.35
-"""Share of a GPU's peak that training reaches, with what checkpoints compute again. Measured on one H200 in bf16: 0.44
-for Qwen3-4B's shape, 0.32 for the same with QLoRA, 0.26 for Qwen3-0.6B's."""
+"""Share of a GPU's peak that training reaches, including recomputation. Measured on one H200 in bf16: 0.44 for
+Qwen3-4B's shape, 0.32 for the same with QLoRA, 0.26 for Qwen3-0.6B's."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Batch:
 
 
 def step_flops(trainer: TrainerMemory, batch: Batch) -> float:
-    """Floating-point operations of all GPUs together."""
+    """Returns the floating-point operations of all GPUs together."""
     shape = trainer.shape
     # half of it is masked
     forward = 2.0 * shape.computed + 2.0 * shape.full_layers * shape.queries * batch.length
@@ -54,7 +54,7 @@ def step_flops(trainer: TrainerMemory, batch: Batch) -> float:
 
 
 def step_seconds(trainer: TrainerMemory, batch: Batch, gpu: Gpu, mfu: float = MFU) -> float:
-    """Seconds that a step keeps the trainer's GPUs busy."""
+    """Returns the seconds for which a step uses the trainer's GPUs."""
     return step_flops(trainer, batch) / (trainer.gpus * gpu.peak * 1e12 * mfu)
 
 
@@ -73,9 +73,9 @@ class Server:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay.
-    `host`: what lies in host memory and on disk. `carrying`: bytes of each of the policy's GPUs for the process that
-    hands weights to its engine."""
+    """The memory of all parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs,
+    and both stay. `host`: use of host memory and disk. `carrying`: bytes on each of the policy's GPUs for the process
+    that passes weights to its engine."""
 
     gpu: Gpu
     gpus: int
@@ -92,7 +92,7 @@ class MemoryPlan:
         return self.trainer.gpus + sum(one.gpus for one in self.servers) - shared
 
     def arithmetic(self) -> str:
-        """`trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs`."""
+        """Returns `trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs`."""
         parts = [f"trainer {self.trainer.gpus}"]
         parts += [
             f"{one.role} {one.gpus}" + (" (shared)" if self.colocated and one.role == "policy" else "")
@@ -102,14 +102,14 @@ class MemoryPlan:
 
 
 def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
-    """Returns bytes of host memory, of all machines together, and of disk."""
+    """Returns the bytes of host memory, over all machines, and of disk."""
     processes = plan.trainer.gpus + sum(one.gpus for one in plan.servers)
     offloaded = host_bytes(plan.trainer) * plan.trainer.gpus
     return host_parts(plan.trainer, processes, offloaded, plan.host), disk_parts(plan.trainer, plan.host)
 
 
 def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
-    """Returns why the machines are too small for the run; `memory`: bytes of all of them, `disk`: those free for the
+    """Returns why the machines are too small for the run; `memory`: bytes of all of them, `disk`: free bytes for the
     run's folder."""
     in_memory, on_disk = on_hosts(plan)
     need, space = sum(in_memory.values()), sum(on_disk.values())
@@ -134,7 +134,7 @@ def _largest(parts: Parts) -> str:
 
 
 def problems(plan: MemoryPlan) -> list[str]:
-    """Returns why the split does not fit, each with what to change; empty if it does."""
+    """Returns why the split does not fit, with remedies; [] if it does."""
     lines = []
     if plan.used > plan.gpus:
         lines.append(f"{plan.arithmetic()}: make a part smaller")
@@ -161,8 +161,7 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
 
 
 def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
-    """Returns the engine's share that leaves `need` bytes to others, if the engine can still hold a request with
-    it."""
+    """Returns an engine's share that leaves `need` bytes free, if the engine can still hold a request with it."""
     left = TIGHT * gpu.memory * GIB - ENGINE_BESIDE - need
     share = int(100 * left / (gpu.memory * GIB - CONTEXT)) / 100
     if share <= 0 or kv_tokens(replace(engine, fraction=share), gpu) < engine.context:

@@ -1,9 +1,9 @@
-"""The arguments that a start refuses: checked by the driver before anything starts, by a dry run, and by a launch script
-before it installs packages.
+"""The arguments that a start rejects: checked by the driver before anything starts, by a dry run, and by a launch
+script before it installs packages.
 
-The module of `--service-path` may have `check_arguments(args, endpoints, env)`. It raises what its own `start` would
-refuse, starts nothing and leaves `args` as they are. A module without that function is asked at the start alone. It may
-have `check_settings` too, with the same arguments: the part of these checks that needs no package.
+The module of `--service-path` may have `check_arguments(args, endpoints, env)`. It raises the errors of its `start`,
+without starting anything or changing `args`. Without that function, errors are found only at the start. It may also
+have `check_settings` with the same arguments: the part of these checks that needs no packages.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from slime.flags import Arguments
 
 PRETENDED = ["http://127.0.0.1:1"]
-"""Addresses of engines, in a plan."""
+"""Placeholder addresses of engines in a plan."""
 WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_ANONYMOUS")
-"""Variables with which W&B asks for no key."""
+"""Variables that make W&B work without asking for a key."""
 
 
 def check_before_start(args: Arguments, env: Mapping[str, str]) -> None:
-    """Refuses what a start on this machine would fail at later: a model of judge or teacher that is not there, engines
-    that no machine could start, a gate's engine that does not run the model, W&B without a key, and a checkpoint of
-    other adapters.
+    """Rejects anything that would make a start on this machine fail later: a missing model of judge or teacher,
+    engines that no machine could start, a gate's engine that does not support the model, W&B without a key, and a
+    checkpoint of other adapters.
 
     Raises:
         ConfigError: one of these.
-        CheckpointError: the checkpoint that the run would go on from does not fit it, or is not there.
+        CheckpointError: the checkpoint to resume from does not fit the run, or is missing.
     """
     for check in _checks(args, env, here=True):
         check()
 
 
 def _checks(args: Arguments, env: Mapping[str, str], here: bool) -> list[Callable[[], object]]:
-    """Checks that are ready to be called. `here`: the run starts on this machine."""
+    """Returns checks that can be called. `here`: the run starts on this machine."""
     on_this_machine: list[Callable[[], object]] = [
         partial(check_models, args),
         partial(check_wandb, args, env),
@@ -65,7 +65,7 @@ def check_models(args: Arguments) -> None:
 
 
 def check_wandb(args: Arguments, env: Mapping[str, str]) -> None:
-    """Raises ConfigError if W&B would ask for a key, which a run cannot type."""
+    """Raises ConfigError if W&B would ask for a key, which is impossible in a run."""
     mode = args.wandb_mode or env.get("WANDB_MODE") or "online"
     if not args.use_wandb or mode != "online" or any(env.get(name) for name in WANDB_KEYS):
         return
@@ -78,7 +78,7 @@ def check_wandb(args: Arguments, env: Mapping[str, str]) -> None:
 
 
 def check_checkpoint(args: Arguments) -> None:
-    """Raises CheckpointError if the checkpoint that the run would go on from has other adapters, or is not there."""
+    """Raises CheckpointError if the checkpoint to resume from has other adapters, or is missing."""
     if args.debug_rollout_only:
         return
     folder = checkpoints.find(args.save) or checkpoints.find(args.load)
@@ -87,7 +87,7 @@ def check_checkpoint(args: Arguments) -> None:
 
 
 def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list[str]:
-    """Returns all errors that a start with these arguments and variables would raise; empty: none.
+    """Returns all errors that a start with these arguments and variables would raise; [] if there are none.
 
     Args:
         here: the run starts on this machine. A plan for another one needs no models and keys.
@@ -101,7 +101,7 @@ def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list
     for path, ask in _hooks(args, env, "check_arguments"):
         try:
             ask()
-        except Exception as error:  # as at a start, whatever a hook raises is a refusal
+        except Exception as error:  # as at a start, any exception of a hook is an error
             lines.append(
                 str(error) if getattr(error, "refusal", False) else f"--service-path {path}: {error}"
             )
@@ -109,21 +109,21 @@ def refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> list
 
 
 def settings_refusals(args: Arguments, env: Mapping[str, str], here: bool = True) -> Iterator[str]:
-    """Yields the errors that `refusals` finds, as far as they can be found while packages have stand-ins."""
+    """Yields the errors of `refusals` that can be found while packages have stand-ins."""
     asks = [ask for _, ask in _hooks(args, env, "check_settings", "check_arguments")]
     for check in [*_checks(args, env, here), *asks]:
         try:
             check()
         except (ConfigError, CheckpointError) as error:
             yield str(error)
-        except Exception:  # a stand-in cannot do what the check asks of the package: for the driver to decide
+        except Exception:  # a stand-in cannot replace the package in this check: the driver decides
             continue
 
 
 def _hooks(
     args: Arguments, env: Mapping[str, str], *names: str
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yields the path of each `--service-path`, and the first function of these names that its module has, ready to be
+    """Yields the path of each `--service-path`, with the first of these functions that its module has, ready to be
     called."""
     for path in [] if args.debug_train_only else args.service_path:
         module = load_module(path)
@@ -134,7 +134,7 @@ def _hooks(
 
 
 def pretended_engines(args: Arguments) -> dict[str, list[str]]:
-    """Addresses of the engines that a start would have, by what they serve."""
+    """Returns addresses of the engines that a start would have, by role."""
     judge, teacher = args.prm_num_gpus or args.rented_judge, args.prm_teacher_num_gpus
     return {
         "policy": [*PRETENDED],

@@ -10,7 +10,7 @@ from slime.plan.placement_plan import MFU, MemoryPlan, on_hosts, problems, step_
 
 
 def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
-    """Everything that is computed; bytes, seconds, and dollars where `price` (of a GPU's hour) is given."""
+    """Returns all computed values: bytes, seconds, and dollars if `price` (of a GPU hour) is given."""
     trainer, seconds = plan.trainer, step_seconds(plan.trainer, plan.batch, plan.gpu)
     data: dict[str, Any] = {
         "model": trainer.shape.name,
@@ -47,7 +47,7 @@ def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
 
 
 def as_text(plan: MemoryPlan, price: float | None = None) -> str:
-    """The same, for a terminal."""
+    """Returns the same as text for a terminal."""
     data = as_data(plan, price)
     gib = {name: size / GIB for name, size in data["trainer"].items()}
     lines = [

@@ -1,4 +1,4 @@
-"""On which machine each engine lies, and how many GPUs train on each: decided here for a start and for its dry run."""
+"""Assigns engines and training GPUs to machines, both for a start and for its dry run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALLER = "make a part smaller (ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS), or an engin
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """The machines of a run, all alike, as a launch script counts them."""
+    """The identical machines of a run, as given by a launch script."""
 
     num_gpus: int = flag(0, "GPUs of all machines together")
     machines: int = flag(1, "machines, which have equal shares of the GPUs")
@@ -34,7 +34,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine of the run, by the name that messages give it, with its GPUs."""
+    """A machine of the run, by its name in messages, with its GPUs."""
 
     name: str
     gpus: int
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Seats:
-    """Machines are numbers in the list that `seats_of` got.
+    """The assignment; machines are indices of the list given to `seats_of`.
 
     Attributes:
         engines: for each part with engines, the machine of each engine, in order.
@@ -53,7 +53,7 @@ class Seats:
     trainers: tuple[int, ...]
 
     def lines(self, split: GpuSplit) -> list[str]:
-        """Returns the parts of each machine, for people: `trainer 4, policy 2 x 2 GPUs`."""
+        """Returns the parts of each machine as text: `trainer 4, policy 2 x 2 GPUs`."""
         names = {"rollout": "policy", "prm": "judge"}
         each = {part.name: part.each for part in split.parts}
         lines = []
@@ -68,17 +68,17 @@ class Seats:
 
 
 def equal_machines(gpus: int, machines: int, each: int = 0) -> list[Machine]:
-    """Machines of a plan: so many with `each` GPUs, 0 for an equal share of all, rounded up."""
+    """Returns the machines of a plan: `machines` with `each` GPUs, 0 for an equal share of all, rounded up."""
     share = each or -(-gpus // max(machines, 1))
     return [Machine(f"machine {number}", share) for number in range(max(machines, 1))]
 
 
 def seats_of(split: GpuSplit, machines: Sequence[Machine]) -> Seats:
-    """Places every engine on one machine: first on that of the driver, `machines[0]`, then on as few others as possible.
+    """Assigns every engine to one machine: first to the driver's, `machines[0]`, then to as few others as possible.
     Trainers get the other GPUs.
 
     Raises:
-        ClusterError: the arithmetic, or the engine for which no machine has room.
+        ClusterError: too few GPUs, or no machine has room for an engine.
     """
     split.check(sum(machine.gpus for machine in machines))
     free = [machine.gpus for machine in machines]
@@ -91,7 +91,7 @@ def seats_of(split: GpuSplit, machines: Sequence[Machine]) -> Seats:
 
 
 def _own_gpus(split: GpuSplit, free: list[int], machines: Sequence[Machine]) -> dict[str, Sequence[int]]:
-    """Seats the engines that share no GPU with trainers, the largest first; takes their GPUs from `free`."""
+    """Assigns the engines that share no GPUs with trainers, largest first; takes their GPUs from `free`."""
     seats: dict[str, Sequence[int]] = {}
     has_engines: set[int] = set()
     for part in sorted(split.engine_parts, key=lambda part: -part.each):
@@ -112,7 +112,8 @@ def _own_gpus(split: GpuSplit, free: list[int], machines: Sequence[Machine]) -> 
 
 
 def _trainers(split: GpuSplit, free: list[int]) -> list[int]:
-    """GPUs that train on each machine. The driver's comes last, or first if engines share GPUs with trainers."""
+    """Returns the number of training GPUs on each machine. The driver's comes last, or first if engines share GPUs
+    with trainers."""
     missing = sum(part.count for part in split.parts if part.on_gpu and part.name == "actor")
     counts = [0] * len(free)
     for place in sorted(
@@ -134,7 +135,7 @@ def beside_trainers(
         each: GPUs of an engine.
 
     Raises:
-        ClusterError: the trainers of a machine leave a rest that is no whole engine.
+        ClusterError: the GPUs that remain on a machine do not divide into whole engines.
     """
     places = [place for place, count in enumerate(trainers) for _ in range(count // each)]
     if len(places) < gpus // each:

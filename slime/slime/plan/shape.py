@@ -1,7 +1,7 @@
-"""The shape of a language model: how many numbers each of its parts has. Well-known models need no download.
+"""The shape of a language model: the number of parameters of each part. Well-known models need no download.
 
-`python -m slime.plan.shape MODEL` prints the number of tokens that a model was made for, before any package is
-installed; 0 if its config.json does not have it, or is missing.
+`python -m slime.plan.shape MODEL` prints the context length of a model, before any package is installed; 0 if its
+config.json does not have it, or is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwe
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """A gated delta net (Qwen3.5): its heads, their widths, and the kernel of its convolution."""
+    """A gated delta net (Qwen3.5): its heads, their sizes, and the kernel size of its convolution."""
 
     key_heads: int
     value_heads: int
@@ -36,18 +36,18 @@ class LinearAttention:
         return self.value_heads * self.value_dim
 
     def linear(self, hidden: int) -> int:
-        """Numbers in its linear modules."""
+        """Returns the parameters of its linear modules."""
         return hidden * (2 * self.keys + 3 * self.values + 2 * self.value_heads)
 
     def other(self) -> int:
-        """Numbers in its convolution, its two vectors a head, and its norm."""
+        """Returns the parameters of its convolution, its two vectors a head, and its norm."""
         return (2 * self.keys + self.values) * self.kernel + 2 * self.value_heads + self.value_dim
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder. `mlp`: width of the feed-forward; `expert_mlp`: of one expert, in `mixed_layers` of them;
-    `shared_mlp`: of the expert that every token goes to."""
+    """Sizes of a decoder. `mlp`: width of the feed-forward; `expert_mlp`: of one expert, in `mixed_layers` layers;
+    `shared_mlp`: of the shared expert."""
 
     name: str
     hidden: int
@@ -72,7 +72,7 @@ class Shape:
 
     @property
     def all_heads(self) -> tuple[int, ...]:
-        """Numbers of heads of each kind; tensor-parallel ranks must divide them."""
+        """Returns the numbers of heads of each kind; tensor-parallel sizes must divide them."""
         linear = self.linear_attention
         return self.heads, self.kv_heads, *((linear.key_heads, linear.value_heads) if linear else ())
 
@@ -86,17 +86,18 @@ class Shape:
 
     @property
     def attention_linear(self) -> int:
-        """Numbers in the linear modules of one full attention; a gate doubles the queries."""
+        """Returns the parameters of the linear modules of one full attention; a gate doubles the queries."""
         return self.hidden * (self.queries * (3 if self.gated else 2) + 2 * self.keys)
 
     @property
     def experts_linear(self) -> int:
-        """Numbers in all experts."""
+        """Returns the parameters of all experts."""
         return self.mixed_layers * self.experts * 3 * self.hidden * self.expert_mlp
 
     @property
     def linear_parameters(self) -> int:
-        """Numbers in all linear modules of the layers: what adapters go to and what 4 bits shrink."""
+        """Returns the parameters of all linear modules of the layers, which adapters and 4-bit quantisation apply
+        to."""
         mixing = self.full_layers * self.attention_linear
         if self.linear_attention is not None:
             mixing += (self.layers - self.full_layers) * self.linear_attention.linear(self.hidden)
@@ -111,12 +112,12 @@ class Shape:
 
     @property
     def ends(self) -> int:
-        """Numbers outside of the layers: embedding, output head (unless tied), last norm."""
+        """Returns the parameters outside the layers: embedding, output head (unless tied), last norm."""
         return self.embedding * (1 if self.tied else 2) + self.hidden
 
     @property
     def parameters(self) -> int:
-        """All numbers; a tied output head counts once."""
+        """Returns the number of parameters; a tied output head counts once."""
         small = self.layers * 2 * self.hidden
         if self.qk_norm:
             small += self.full_layers * 2 * self.head_dim
@@ -128,31 +129,31 @@ class Shape:
 
     @property
     def block(self) -> int:
-        """Numbers in one layer, on average."""
+        """Returns the average parameters of a layer."""
         return (self.parameters - self.ends) // self.layers
 
     @property
     def computed(self) -> int:
-        """Numbers that every token is multiplied with: no embedding, only the experts that are used."""
+        """Returns the parameters multiplied with every token: without embedding and unused experts."""
         return self.linear_parameters - self.idle + self.embedding
 
     @property
     def idle(self) -> int:
-        """Numbers in the experts that one token does not use."""
+        """Returns the parameters of the experts that a token does not use."""
         return self.experts_linear // max(self.experts, 1) * (self.experts - self.used_experts)
 
     @property
     def active(self) -> int:
-        """Numbers that take part in one token: what the A of a name such as 30B-A3B counts."""
+        """Returns the active parameters of a token, as in a name such as 30B-A3B."""
         return self.parameters - self.idle
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of bf16 keys and values that one token keeps in all layers with full attention."""
+        """Returns the bytes of one token's keys and values in bf16 over all layers with full attention."""
         return 2 * 2 * self.full_layers * self.keys
 
     def adapters(self, rank: int) -> int:
-        """Numbers in LoRA adapters on every linear module of the layers: rank x (in + out) each.
+        """Returns the parameters of LoRA adapters on every linear module of the layers: rank x (in + out) each.
 
         Raises:
             ConfigError: adapters of experts, whose number depends on how the model holds them.
@@ -197,7 +198,7 @@ def read_config(model: str) -> tuple[dict[str, Any], str]:
 
 
 def heads_problem(role: str, gpus: int, heads: int, model: str) -> str | None:
-    """Returns why so many GPUs cannot share a model; None if they can."""
+    """Returns why a model cannot be divided over so many GPUs; None if it can."""
     if heads % gpus == 0:
         return None
     return (
@@ -207,7 +208,7 @@ def heads_problem(role: str, gpus: int, heads: int, model: str) -> str | None:
 
 
 def shape_of(config: dict[str, Any], name: str) -> Shape:
-    """Returns the shape that a config.json describes; of a model with vision, its language part."""
+    """Returns the shape from a config.json; of a model with vision, its language part."""
     text: dict[str, Any] = {**config, **(config.get("text_config") or {})}
     text["tie_word_embeddings"] = any(part.get("tie_word_embeddings") for part in (config, text))
     family = str(text.get("model_type"))
@@ -248,8 +249,8 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
 
 
 def most_tokens(config: dict[str, Any]) -> int:
-    """Positions of a config.json as SGLang and vLLM count them: a stretched rotation whose config lacks the
-    original length makes them more. 0: it has none."""
+    """Returns the context length in a config.json as counted by SGLang and vLLM: RoPE scaling increases it if the
+    config lacks the original length. 0: it has none."""
     text = {**config, **(config.get("text_config") or {})}
     rope = text.get("rope_scaling") or {}
     factor = 1.0
@@ -265,7 +266,7 @@ def _full_layers(text: dict[str, Any], layers: int) -> int:
 
 
 def _mixed_layers(text: dict[str, Any], layers: int) -> int:
-    """Returns how many layers are mixtures of experts, by the rule of Hugging Face's configuration."""
+    """Returns the number of mixture-of-experts layers, by the rule of Hugging Face's configuration."""
     step, dense = text.get("decoder_sparse_step") or 1, text.get("mlp_only_layers") or ()
     return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
 
@@ -321,7 +322,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "Qwen3-4B-Instruct-2507": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
     "Qwen3-4B-Thinking-2507": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
     "Qwen3-8B": _config(_QWEN3, 4096, 36, 32, 8, 12288, False),
-    # The language models of these two; the vision tower, 0.4 and 0.6 billion parameters, comes on top.
+    # language models of these two; the vision tower adds 0.4 and 0.6 billion parameters
     "Qwen3-VL-4B": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
     "Qwen3-VL-8B": _config(_QWEN3, 4096, 36, 32, 8, 12288, False, max_position_embeddings=262144),
     "Qwen3-14B": _config(_QWEN3, 5120, 40, 40, 8, 17408, False),
@@ -358,7 +359,8 @@ KNOWN: dict[str, dict[str, Any]] = {
 
 
 def known_name(text: str) -> str | None:
-    """Returns the known model that a name or a path means: the longest name that begins its last part, or None."""
+    """Returns the known model for a name or path: the longest known name that is a prefix of its last part, or
+    None."""
     last = text.rstrip("/").rsplit("/", 1)[-1].lower()
     fitting = [name for name in KNOWN if last == name.lower() or last.startswith(name.lower() + "-")]
     return max(fitting, key=len, default=None)

@@ -1,8 +1,8 @@
-"""Stand-ins for packages that are not installed, so that flags can be read before anything is.
+"""Stand-ins for missing packages, so that flags can be parsed before anything is installed.
 
-A plug-in declares its flags in a module that imports pydantic, SQLAlchemy or torch for its work. Reading the flags needs
-none of them. `install` gives every package that is not found a module whose attributes can be called, subclassed and
-used as decorators or in annotations. Whatever computes with one fails with an error that is no ConfigError.
+A plug-in declares its flags in a module that also imports pydantic, SQLAlchemy or torch. Reading the flags needs none
+of them. `install` replaces every missing package by a module whose attributes can be called, subclassed and used as
+decorators or in annotations. Code that really uses one fails with an error other than ConfigError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Base:
-    """Base class in place of a class of such a package."""
+    """Base class that replaces a class of such a package."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__()
@@ -26,7 +26,7 @@ class _Base:
 
 
 class StandIn:
-    """Any function, class or value of a package that is not there."""
+    """Any function, class or value of a missing package."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -34,7 +34,7 @@ class StandIn:
         return StandIn()
 
     def __call__(self, *words: Any, **options: Any) -> Any:
-        """As a decorator it returns what it decorates."""
+        """Returns the decorated object if used as a decorator."""
         if len(words) == 1 and not options and callable(words[0]) and not isinstance(words[0], StandIn):
             return words[0]
         return self
@@ -49,7 +49,7 @@ class StandIn:
     def _combined(self, other: object = None) -> StandIn:
         return self
 
-    # Conditions of a query, unions in annotations, and sizes.
+    # query conditions, unions in annotations, and sizes
     __or__ = __ror__ = __and__ = __rand__ = __add__ = __radd__ = __sub__ = __rsub__ = _combined
     __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = __invert__ = _combined
     __lt__ = __le__ = __gt__ = __ge__ = _combined
@@ -65,7 +65,7 @@ class StandIn:
 
 
 class StandInModule(ModuleType):
-    """A package that is not there, or a module of one."""
+    """A missing package, or a module of one."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
@@ -76,7 +76,7 @@ class StandInModule(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every module of the packages `only`, or of all packages that no finder before it found."""
+    """Finds every module of the packages `only`, or of all packages that no earlier finder has found."""
 
     def __init__(self, only: Sequence[str] = ()) -> None:
         self.only = only
@@ -87,7 +87,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         package = fullname.partition(".")[0]
         if self.only:
             return ModuleSpec(fullname, self, is_package=True) if package in self.only else None
-        # The standard library itself asks for modules of other systems, and of Jython.
+        # the standard library itself tries modules of other systems, and of Jython
         if package in sys.stdlib_module_names or package == "org":
             return None
         known = sys.modules.get(package)
@@ -103,12 +103,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """From now on in this process, a package that is not installed imports as a stand-in."""
+    """Makes missing packages import as stand-ins in this process."""
     sys.meta_path.append(_Finder())
 
 
 def replace(*packages: str) -> None:
-    """From now on in this process, these packages import as stand-ins, installed or not."""
+    """Makes these packages import as stand-ins in this process, installed or not."""
     sys.meta_path.insert(0, _Finder(packages))
 
 

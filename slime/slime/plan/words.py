@@ -1,10 +1,10 @@
-"""`python -m slime.plan.words -- WORDS`: refuses the words of a driver that a start would refuse, before anything is
-installed or made.
+"""`python -m slime.plan.words -- WORDS`: rejects a driver's command line that a start would reject, before anything
+is installed or created.
 
-WORDS are marked as in `slime.plan.dry_run`. Packages that are not installed have stand-ins (`slime.plan.stand_ins`):
-flags, types, bounds and rules are checked all the same, and the rest later, by the driver. Exit status 2 for a refusal,
-with one line on standard error; 10 if a word such as --help-all was answered; 0 if nothing was found, or if this cannot
-be decided yet.
+WORDS are marked as in `slime.plan.dry_run`. Missing packages have stand-ins (`slime.plan.stand_ins`): flags, types,
+bounds and rules are checked anyway, and the rest later by the driver. Exit status 2 for a rejection, with one line on
+standard error; 10 if an argument such as --help-all was answered; 0 if there is no error, or if this cannot be
+decided yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _MARK = re.compile(r"::(script|command line|variable \w+)")
 _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 ANSWERED = 10
 SLOW = ("torch",)
-"""Packages whose import takes seconds. No flag needs them, so they get stand-ins where only flags are read."""
+"""Packages whose import takes seconds. No flag needs them, so they are replaced by stand-ins if only flags are
+parsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
         refused = refusal(marked, env, own, elsewhere=own.dry_run and not gpus_here())
     except SystemExit:
         return ANSWERED
-    if refused is not None or not own.dry_run:  # else the plan itself warns
+    if refused is not None or not own.dry_run:  # otherwise the plan itself warns
         for line in misspelt_variables(own.shell, [word for word, _ in marked], env):
             print(f"warning: {line}", file=sys.stderr)
     if refused is None:
@@ -74,19 +75,19 @@ def refusal(
     machines: Machines | None = None,
     elsewhere: bool = False,
 ) -> str | None:
-    """Returns why a start on these machines would refuse these words and variables; None if it would not, or if the
-    installed packages do not suffice to decide it. `elsewhere`: with GPUs the run starts on another machine."""
+    """Returns why a start on these machines would reject these arguments and variables; None if it would not, or if
+    the installed packages do not suffice to decide. `elsewhere`: the run with GPUs starts on another machine."""
     machines = machines or Machines()
     try:
         return _refusal(marked, env, machines, elsewhere, complete=True)
     except ModuleNotFoundError:
         pass
-    except Exception:  # whatever else a plug-in raises is for the driver to report
+    except Exception:  # other exceptions of plug-ins are reported by the driver
         return None
     stand_ins.install()
     try:
         return _refusal(marked, env, machines, elsewhere, complete=False)
-    except Exception:  # a stand-in cannot do what a check asks of the package: for the driver to decide
+    except Exception:  # a stand-in cannot replace the package in this check: the driver decides
         return None
 
 
@@ -116,12 +117,12 @@ def _refusal(
         if isinstance(missing, ModuleNotFoundError) and missing.name not in _modules_of(words):
             raise missing from None
         if any(stand_ins.is_stand_in(sys.modules.get(name)) for name in _modules_of(words)):
-            return None  # a plug-in whose flags are not known
+            return None  # a plug-in with unknown flags
     return message and with_source(message.replace(stand_in or named, named), marked)
 
 
 def _modules_of(words: Sequence[str]) -> set[str]:
-    """Returns the names of modules, and of the packages that they are in, that words may name as plug-ins."""
+    """Returns the names of modules, and of their packages, that may be plug-ins in the arguments."""
     paths = [word.partition(":") for word in words if "." in word]
     modules = [path if colon else path.rpartition(".")[0] for path, colon, _ in paths]
     parts = [module.split(".") for module in modules]
@@ -129,7 +130,7 @@ def _modules_of(words: Sequence[str]) -> set[str]:
 
 
 def with_source(message: str, marked: Sequence[tuple[str, str]]) -> str:
-    """Returns the message with the variable that a launch script took the flag's value from, if it was one."""
+    """Returns the message with the variable from which a launch script took the flag's value, if any."""
     named = set(_FLAG.findall(message))
     for word, source in reversed(marked):
         if word.split("=", 1)[0] in named:
@@ -139,7 +140,7 @@ def with_source(message: str, marked: Sequence[tuple[str, str]]) -> str:
 
 
 def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
-    """(word, source) of every word that is no mark."""
+    """Returns (argument, source) of every argument except marks."""
     marked, source = [], "command line"
     for word in words:
         if mark := _MARK.fullmatch(word):
@@ -150,7 +151,7 @@ def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """Returns the model folder that words and variables name, as they name it."""
+    """Returns the model folder given by arguments and variables."""
     from slime.arguments.parser import complete_parser
     from slime.flags import GROUPS
 
@@ -164,7 +165,7 @@ def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def folder_for(model: str) -> AbstractContextManager[str]:
-    """Returns a folder that stands in for a well-known model which is not there; "" if none is needed or known."""
+    """Returns a temporary folder for a well-known model that is missing; "" if none is needed or known."""
     from slime.plan.shape import KNOWN, known_name
 
     name = known_name(model)
@@ -176,8 +177,8 @@ def folder_for(model: str) -> AbstractContextManager[str]:
 
 
 def arguments_of(words: Sequence[str], env: Mapping[str, str], named: str, stand_in: str) -> Arguments:
-    """Returns the arguments of the words, with the folder `stand_in` in place of the model that is `named`, for judge and
-    teacher too; without one if it is "". Raises ConfigError for words that the driver refuses."""
+    """Returns the parsed arguments, with the folder `stand_in` instead of the model `named`, also for judge and
+    teacher; unchanged if it is "". Raises ConfigError for arguments that the driver rejects."""
     from slime.arguments import parse_args
     from slime.plan.model_servers import FOLDERS
 

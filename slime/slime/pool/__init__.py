@@ -1,4 +1,5 @@
-"""Environments behind HTTP: a service on each host, a router over several, and the client, which is an environment."""
+"""Environments over HTTP: a service on each host, a router for several, and a client that implements an
+environment."""
 
 from slime.pool.client import PoolEnvironment, local_pool
 

@@ -51,7 +51,7 @@ class PoolSettings:
 
 
 def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:
-    """`own_key` is asked of clients if there is no file of a key. Raises ConfigError."""
+    """Returns the app; clients need `own_key` if there is no key file. Raises ConfigError."""
     key, only_here = read_key(words.key_file, words.host), is_loopback(words.host)
     if words.pools:
         urls = [url for url in words.pools.split(",") if url]
@@ -65,12 +65,12 @@ def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:
     make = load_attr(words.environment or "")
     if not callable(make):
         raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")
-    make()  # one that cannot be made is refused before anybody asks
+    make()  # one that cannot be created is rejected at the start
     return pool_app(make, limits, key or own_key, words.tasks, only_here)
 
 
 def read_key(path: Path | None, host: str) -> str | None:
-    """Raises ConfigError: no key where others than this machine can connect, or an empty one."""
+    """Reads the key. Raises ConfigError if other machines can connect and there is none, or if it is empty."""
     if path is None:
         if not is_loopback(host):
             raise ConfigError(f"a pool on {host} can be reached by others: give --key-file")
@@ -85,7 +85,7 @@ def read_key(path: Path | None, host: str) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises ConfigError if the port is taken."""
+    """Returns a listening socket. Raises ConfigError if the port is in use."""
     try:
         return socket.create_server((host, port), backlog=256)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A pool's environment as an environment: the agent's loop does not know that it is elsewhere."""
+"""A pool's environment behind the environment interface: the agent's loop needs no changes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from slime.pool.leases import PoolLimits
 from slime.pool.service import pool_app
 
 TRIES = 3
-"""Of a call whose connection broke: the pool does a request id once, so asking again is safe."""
+"""Attempts of a call whose connection broke: the pool carries out a request id only once, so retries are safe."""
 TRY_AGAIN_SECONDS = 0.2
-HEARTBEATS = 4  # in the time that a lease lives without one
+HEARTBEATS = 4  # heartbeats during the lifetime of a lease
 Answer = TypeVar("Answer")
 
 
 class PoolEnvironment:
     """One episode in an environment of a pool or of a router over several.
 
-    A pool that is full or not there yet is waited for. What breaks later (no connection, a lease that has ended, an
-    environment that raised) is an `EnvironmentAway`: the episode begins again in another one.
+    Waits for a pool that is full or not available yet. Later failures (no connection, an expired lease, an exception
+    in the environment) raise `EnvironmentAway`: the episode starts again in another one.
 
     Args:
         url: of the pool or router.
@@ -51,11 +51,11 @@ class PoolEnvironment:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         def with_key(request: httpx.Request) -> httpx.Request:
-            # A pool that starts again has another key
+            # a restarted pool has another key
             request.headers.update(bearer(key_of(url) if key is None else key))
             return request
 
-        encrypted = url.startswith("https:")  # certificates take 20 ms to load
+        encrypted = url.startswith("https:")  # loading certificates takes 20 ms
         self.http = httpx.AsyncClient(
             base_url=url, auth=with_key, timeout=seconds, transport=transport, verify=encrypted
         )
@@ -79,7 +79,7 @@ class PoolEnvironment:
         return await self._asked("/evaluate", {}, wire.outcome_of)
 
     async def close(self) -> None:
-        """Gives the environment back. If the pool does not answer, it ends the lease itself at its time-out."""
+        """Releases the environment. If the pool does not answer, the lease ends at its time-out."""
         if self._beating is not None:
             self._beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -91,7 +91,7 @@ class PoolEnvironment:
         await self.http.aclose()
 
     async def _allocated(self, task_key: str) -> Json:
-        """Raises EnvironmentAway if there is no place in time."""
+        """Requests a lease. Raises EnvironmentAway if there is no place in time."""
         body = {"task_key": task_key, "request_id": secrets.token_hex(8)}
         until, problem = time.monotonic() + self.patience, "no answer"
         while time.monotonic() < until:
@@ -111,7 +111,7 @@ class PoolEnvironment:
         raise EnvironmentAway(f"{self.url} had no environment in {self.patience:g} s: {problem}")
 
     async def _asked(self, path: str, body: Json, read: Callable[[Json], Answer]) -> Answer:
-        """Raises EnvironmentAway."""
+        """Sends a request and returns the parsed answer. Raises EnvironmentAway."""
         if self.lease is None or self._lost is None:
             raise EnvironmentAway("the environment was not reset, or is closed")
         request = {"lease_id": self.lease, "request_id": secrets.token_hex(8), **body}
@@ -145,8 +145,8 @@ class PoolEnvironment:
         raise AssertionError("unreachable")
 
     async def _beat(self, ttl: float) -> None:
-        """Renews the lease. Marks it as lost if the pool no longer knows it, or does not answer for the whole time of
-        the lease."""
+        """Renews the lease until it is released. Marks it as lost if the pool does not know it any more, or does not
+        answer for the whole lifetime."""
         assert self._lost is not None
         answered_at = time.monotonic()
         while time.monotonic() - answered_at < ttl:
@@ -163,7 +163,7 @@ class PoolEnvironment:
 
 
 def _json(response: httpx.Response) -> Json:
-    """Raises ValueError if the answer is no object."""
+    """Returns the response's JSON. Raises ValueError if it is not an object."""
     content = response.json()
     if not isinstance(content, dict):
         raise ValueError("the answer is no JSON object")
@@ -174,7 +174,8 @@ def _json(response: httpx.Response) -> Json:
 async def local_pool(
     make: Callable[[], Environment], limits: PoolLimits | None = None
 ) -> AsyncIterator[Callable[[], PoolEnvironment]]:
-    """A pool in this process: f() makes environments of it, by the same client and the same code as over the network."""
+    """Runs a pool in this process and yields a factory of environments, with the same client and server code as over
+    the network."""
     app = pool_app(make, limits)
     async with app.router.lifespan_context(app):
         yield lambda: PoolEnvironment("http://pool", transport=httpx.ASGITransport(app))

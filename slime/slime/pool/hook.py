@@ -1,4 +1,4 @@
-"""A pool that runs with a training run, and the agent that plays in it:
+"""A pool started with a training run, and an agent that uses it:
 
 --service-path slime.pool.hook.start --custom-generate-function-path slime.pool.hook.generate
 --environment-path file.py:Class --reward-key score
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 SERVED = "{}_rl.served:environment"
-"""The environment that a track serves to pools, by its name in ENV_TYPE."""
+"""The environment that a track provides for pools, by its name in ENV_TYPE."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ FLAGS: tuple[type, ...] = (PoolFlags,)
 
 
 def check_arguments(args: object, endpoints: object = None, env: object = None) -> None:
-    """For a dry run too: raises ConfigError if no environment is named."""
+    """Raises ConfigError if no environment is given; called for a dry run too."""
     if not read(PoolFlags, args).environment_path:
         raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
 
 
 def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """Returns the pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot
-    be made."""
+    """Returns the pool as a server that slime starts. Raises ConfigError if there is no such environment, or it
+    cannot be created."""
     check_arguments(args)
     flags = read(PoolFlags, args)
     most = flags.parallel_envs
@@ -77,7 +77,7 @@ def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[st
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode in the pool that `start` names."""
+    """Runs one episode in the pool of `start`."""
     return await _agent(read(PoolFlags, args))(args, sample, sampling_params, evaluation)
 
 
@@ -88,7 +88,7 @@ def _agent(flags: PoolFlags) -> Generate:
 
 
 def path_of(name: str) -> str:
-    """Returns where an environment is: a path as it stands; of a track's name what that track serves."""
+    """Returns the path of an environment: unchanged, or for a track's name that of the track's environment."""
     return name if any(mark in name for mark in ".:/") else SERVED.format(name)
 
 

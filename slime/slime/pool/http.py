@@ -1,5 +1,4 @@
-"""Code that the pool's and the router's servers share: a handler is a coroutine from a JSON object to a JSON
-object."""
+"""Code of the pool's and the router's servers: a handler is a coroutine from a JSON object to a JSON object."""
 
 from __future__ import annotations
 
@@ -18,17 +17,18 @@ from slime.engines.json_http import BY_HAND
 from slime.pool.keys import is_here
 
 logger = logging.getLogger(__name__)
-LARGEST = 16 << 20  # bytes of a request
+LARGEST = 16 << 20  # most bytes of a request
 Handler = Callable[[Json], Awaitable[Json]]
 
 
 def routes(
     posts: Mapping[str, Handler], gets: Mapping[str, Handler], key: str | None, only_here: bool = False
 ) -> list[Route]:
-    """Routes of handlers. Every path but /healthz needs the key, if there is one. None is for web pages.
+    """Returns routes for handlers. Every path but /healthz needs the key, if there is one. Requests of web pages are
+    rejected.
 
     Args:
-        only_here: the server listens on loopback: asked under a name of the internet, it refuses.
+        only_here: the server listens on loopback, and rejects requests under an internet host name.
     """
     return [
         Route(path, _endpoint(path, handler, key, only_here), methods=[method])
@@ -60,8 +60,7 @@ def _endpoint(
 
 
 def _check_program(request: Request, only_here: bool) -> None:
-    """Raises Refusal for a browser's requests on behalf of a page, and for a host name that was pointed at this
-    machine."""
+    """Raises Refusal for browser requests from web pages, and for a foreign host name that points to this machine."""
     headers = request.headers
     if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
         raise Refusal(403, "FORBIDDEN", "a pool answers no web page")

@@ -1,4 +1,4 @@
-"""The key of a pool that was given none: new at each start, in a file of its user alone, found by the port."""
+"""The key of a pool without a configured one: new at each start, stored in a private file, found by the port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claw_base.errors import ConfigError
 from claw_base.files import private_folder
 
 FOLDER = Path("/tmp")
-"""The same for pool and client, whatever their TMPDIR."""
+"""The same for pool and client, regardless of TMPDIR."""
 
 
 def new_key() -> str:
@@ -24,7 +24,7 @@ def place_of(port: int) -> Path:
 
 
 def keep_key(key: str, port: int) -> Path:
-    """The file that holds the key from now on. Raises ConfigError if its folder is another user's; OSError."""
+    """Stores the key and returns its file. Raises ConfigError if its folder is another user's; OSError."""
     place = place_of(port)
     private_folder(place.parent)
     new = place.with_name(f".{port}.{os.getpid()}")
@@ -35,7 +35,8 @@ def keep_key(key: str, port: int) -> Path:
 
 
 def key_of(url: str) -> str | None:
-    """Returns the key of a pool of this user on this machine; None if there is none, or the pool is elsewhere."""
+    """Returns the key of a pool of this user on this machine; None if there is none, or if the pool is on another
+    machine."""
     address = urlsplit(url)
     if address.hostname is None or address.port is None or not is_loopback(address.hostname):
         return None
@@ -49,7 +50,7 @@ def key_of(url: str) -> str | None:
 
 
 def check_address(name: str, url: str) -> None:
-    """Raises ConfigError if the address of a pool is none. `name`: the flag, for the message."""
+    """Raises ConfigError for an invalid pool address. `name`: the flag, for the message."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -60,7 +61,7 @@ def check_address(name: str, url: str) -> None:
 
 
 def bearer(key: str | None) -> dict[str, str]:
-    """Returns the header that gives a key."""
+    """Returns the header with a key."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
@@ -72,8 +73,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_here(host: str) -> bool:
-    """Returns whether a server on loopback may be asked under this name: an address, `localhost`, or a name without a
-    dot."""
+    """Returns whether a loopback server accepts this host name: an address, `localhost`, or a name without a dot."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Leases of environments: each belongs to one client until it closes it, or is silent for too long."""
+"""Leases of environments: each belongs to one client until it is closed or misses its heartbeats."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from slime.agents.wire import Json, Refusal
 from slime.errors import EnvironmentAway
 
 logger = logging.getLogger(__name__)
-REMEMBERED = 64  # answers of a lease that are given again to who asks again
-ENDED = 10_000  # leases that are known to have ended
+REMEMBERED = 64  # answers of a lease that are stored for repeated requests
+ENDED = 10_000  # number of ended leases that are remembered
 
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """Of one pool.
+    """Limits of one pool.
 
     Attributes:
         max_runs: environments at a time. max_tasks: different tasks. max_runs_per_task: environments of each.
@@ -52,7 +52,7 @@ class Lease:
 
 
 class Leases:
-    """All leases of one pool. Methods are called on one event loop."""
+    """All leases of one pool. All methods must be called on the same event loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Leases:
         self.leases: dict[str, Lease] = {}
         self.requests: dict[tuple[str, str], str] = {}
         self.ended: OrderedDict[str, None] = OrderedDict()
-        self.runs: Counter[str] = Counter()  # of each task, those that are being closed included
+        self.runs: Counter[str] = Counter()  # by task, including environments that are being closed
         self.waiting = 0
         self.closing: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Condition()
@@ -74,7 +74,7 @@ class Leases:
         """Returns a lease, and whether it is that of an earlier request with the same id.
 
         Raises:
-            Refusal: there is no place, or no environment could be made.
+            Refusal: there is no free place, or no environment could be created.
         """
         known = self.requests.get((task_key, request_id)) if request_id else None
         if known in self.leases:
@@ -92,7 +92,7 @@ class Leases:
         return lease, False
 
     async def _place(self, task_key: str) -> None:
-        """Takes a place. Raises Refusal: none became free in time, or too many wait."""
+        """Reserves a place. Raises Refusal: none became free in time, or too many wait."""
         refusal = self._refusal(task_key)
         if refusal is not None:
             if self.waiting >= self.limits.max_waiting:
@@ -124,7 +124,7 @@ class Leases:
             self._freed.notify_all()
 
     def find(self, lease_id: str) -> Lease:
-        """Returns the lease, and renews its time. Raises Refusal: there is none, or no longer."""
+        """Returns the lease and renews it. Raises Refusal if it does not exist or has ended."""
         lease = self.leases.get(lease_id)
         if lease is None:
             if lease_id in self.ended:
@@ -140,7 +140,7 @@ class Leases:
         content: str,
         work: Callable[[Environment], Awaitable[Json]],
     ) -> Json:
-        """Does something with an environment, once for each request id, also when who asked has gone.
+        """Runs `work` on an environment, once for each request id, even if the client has disconnected.
 
         Args:
             content: of the request, so that one id is not used for two.
@@ -165,7 +165,7 @@ class Leases:
         return await _waited(task, lease_id)
 
     def close(self, lease_id: str) -> bool:
-        """Ends a lease, and closes its environment meanwhile; whether there was one."""
+        """Ends a lease, and closes its environment in the background; returns whether there was one."""
         lease = self.leases.pop(lease_id, None)
         if lease is None:
             return False
@@ -192,7 +192,7 @@ class Leases:
             await self._free(lease.task_key)
 
     def reap(self) -> list[str]:
-        """Ends the leases that were silent for too long."""
+        """Ends the leases without recent heartbeats."""
         silent = self.clock() - self.limits.ttl
         silent_ids = [lease.id for lease in self.leases.values() if lease.seen < silent]
         for lease_id in silent_ids:
@@ -233,7 +233,7 @@ async def _answered(work: Callable[[Environment], Awaitable[Json]], environment:
 
 
 async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
-    """Returns the answer, whose task completes even if the waiting request is cancelled. Raises Refusal, also if the
+    """Returns the answer; its task completes even if the waiting request is cancelled. Raises Refusal, also if the
     lease has ended meanwhile."""
     try:
         return await asyncio.shield(task)

@@ -22,7 +22,8 @@ ALLOCATE_SECONDS = 30.0
 
 
 class Router:
-    """Forwards. A task goes to the pool that its key names, or, where that one is full or away, to the next in the ring.
+    """Forwards requests to pools. A task goes to the pool selected by its key, or, if that one is full or
+    unavailable, to the next in the ring.
 
     A lease is "<name of the pool>:<its lease>"; the name is made of the pool's address, so that leases stay valid when
     pools are added or taken away.
@@ -41,7 +42,7 @@ class Router:
         self.http = httpx.AsyncClient(timeout=seconds, transport=transport)
 
     def _headers(self, url: str) -> dict[str, str]:
-        """For a pool: the key that all have, else the one that a pool of this machine made for itself."""
+        """Returns the headers for a pool: the common key, or the one that a local pool has created."""
         return bearer(key_of(url) if self.key is None else self.key)
 
     async def healthz(self, _: Json) -> Json:
@@ -97,7 +98,8 @@ class Router:
         return forwarded
 
     async def _post(self, url: str, path: str, body: Json, seconds: float | None = None) -> Json:
-        """Raises Refusal: that of the pool, or 502 where it is away or answers nonsense."""
+        """Sends a request. Raises Refusal: that of the pool, or 502 if it is unavailable or returns an invalid
+        answer."""
         timeout = self.http.timeout if seconds is None else httpx.Timeout(seconds)
         try:
             response = await self.http.post(
@@ -129,7 +131,8 @@ def router_app(
     """Returns the router as an ASGI app.
 
     Args:
-        key: is asked of clients and given to the pools. own_key: is asked of clients alone. only_here: see `routes`.
+        key: required from clients, and sent to the pools. own_key: required only from clients. only_here: see
+            `routes`.
     """
     router = Router(urls, key, seconds, transport)
 

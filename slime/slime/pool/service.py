@@ -21,7 +21,7 @@ REAP_SECONDS = 1.0
 
 
 class Pool:
-    """Answers requests.
+    """Handles requests.
 
     Args:
         tasks: the folder in which a request's `task_path` must lie; None: it only must not lead upwards.
@@ -87,7 +87,7 @@ class Pool:
 
 
 def check_paths(about: Json, tasks: Path | None) -> None:
-    """Raises Refusal for a path of a client that leads out of the folder of tasks, also by links."""
+    """Raises Refusal for a path outside the folder of tasks, also through links."""
     for name in PATH_FIELDS:
         path = about.get(name)
         if path is None:

@@ -1,6 +1,7 @@
-"""Starts and stops servers that outlive their starter; their logs, and the folders that a run uses outside of its own.
+"""Starts and stops servers that outlive their starter; manages their logs, and folders of a run outside its run
+folder.
 
-Only a process whose record is alive (`claw_base.run_folder.records`) is ever signalled.
+Signals are sent only to processes with a live record (`claw_base.run_folder.records`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from slime.errors import ConfigError, EngineError
 SHARED_MEMORY = Path("/dev/shm")
 SHORT_PLACES = ("/tmp", "/var/tmp", "/dev/shm")
 SOCKET_ADDRESS = 103 if sys.platform == "darwin" else 107
-"""Bytes of the longest address of a Unix socket."""
+"""Most bytes of a Unix socket's path."""
 RAY_ROOM = len("//r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
-"""Bytes of a socket of Ray below a run's temporary files."""
+"""Bytes of Ray's socket paths below a run's temporary folder."""
 LIBRARY_ROOM = 48
-"""Likewise of vLLM, SGLang and Python's multiprocessing, which use TMPDIR themselves."""
-# An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
-# ends with the driver, wherever it was reparented to.
+"""The same for vLLM, SGLang and Python's multiprocessing, which use TMPDIR themselves."""
+# Environment variable that Ray processes inherit from the driver and servers do not: its carriers end with the
+# driver, even if they were reparented.
 MARK = "SLIME_DRIVER_OF"
 
 
@@ -44,9 +45,9 @@ def spawn(
 ) -> ProcessRecord:
     """Starts a server that outlives its starter.
 
-    A helper process leaves our session and forks; the fork writes its own record and becomes the command, so
-    there is no moment in which the server runs without a record. It belongs to no living parent: neither
-    Ray's clean-up of a worker's children nor the driver's death reaches it. Output: `RUN_DIR/logs/NAME.log`.
+    A helper process creates a new session and forks; the fork writes its own record and executes the command, so the
+    server never runs without a record. It has no living parent: neither Ray's clean-up of a worker's children nor the
+    driver's death affects it. Output: `RUN_DIR/logs/NAME.log`.
 
     Raises:
         EngineError: the command could not be executed; the message ends with the log's last lines.
@@ -82,7 +83,7 @@ def log_tail(run_dir: Path, name: str, lines: int = 15) -> str:
 
 
 def terminate(record: ProcessRecord, grace: float = 8.0) -> None:
-    """Stops the process of a record, KILL after `grace` seconds, and what it leaves of its descendants."""
+    """Stops the process of a record, with SIGKILL after `grace` seconds, and its remaining descendants."""
     if not record.alive():
         return
     family = [record]
@@ -121,8 +122,8 @@ def scratch_dir(run_dir: Path) -> Path:
 
 
 def temporary_place(room: int) -> Path:
-    """Returns the folder of temporary files, or another one of the system if sockets `room` bytes below it would have
-    too long an address. Raises ConfigError if there is none."""
+    """Returns the folder of temporary files, or another system folder if socket paths `room` bytes longer would be
+    too long. Raises ConfigError if there is none."""
     longest = SOCKET_ADDRESS - room
     places = [tempfile.gettempdir(), *SHORT_PLACES]
     for place in places:
@@ -135,7 +136,7 @@ def temporary_place(room: int) -> Path:
 
 
 def with_short_temporary(env: Mapping[str, str]) -> dict[str, str]:
-    """This environment, in which the sockets of libraries fit below TMPDIR. Raises ConfigError."""
+    """Returns this environment with a TMPDIR that is short enough for libraries' sockets. Raises ConfigError."""
     place = str(temporary_place(LIBRARY_ROOM))
     return dict(env) if place == tempfile.gettempdir() else {**env, "TMPDIR": place}
 
@@ -146,7 +147,7 @@ def _scratch_name(run_dir: Path) -> str:
 
 
 def memory_dir(run_dir: Path) -> Path:
-    """Returns a folder in shared memory for the weights of this run that are on their way to engines."""
+    """Returns a folder in shared memory for weights on their way to engines."""
     return SHARED_MEMORY / _scratch_name(run_dir)
 
 
@@ -157,10 +158,10 @@ def send(record: ProcessRecord, action: str) -> None:
 
 
 def become_server(order: str) -> int:
-    """The helper behind `spawn`: forks, waits until the fork runs the command; returns an exit status."""
+    """The helper of `spawn`: forks, waits until the fork executes the command; returns an exit status."""
     spec = json.loads(order)
     run_dir = Path(spec.pop("run_dir"))
-    reader, writer = os.pipe()  # both ends close on exec: end of file means the command runs
+    reader, writer = os.pipe()  # both ends close on exec: end of file means that the command runs
     if os.fork() != 0:
         os.close(writer)
         return 1 if os.read(reader, 1) else 0

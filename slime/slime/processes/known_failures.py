@@ -1,7 +1,7 @@
-"""Known failures by their messages, each with the flag to change.
+"""Known failures by their messages, each with the flag that helps.
 
-`explain(text)` is asked where a text of that kind first arrives: a failed call of a trainer, the log of a server that
-ends while it starts, a cluster that cannot be joined. `python -m slime.processes.known_failures FILE` reads any log.
+`explain(text)` is called when such a text first arrives: a failed call of a trainer, the log of a server that exits
+at its start, a cluster that cannot be joined. `python -m slime.processes.known_failures FILE` examines any log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Trouble:
-    """`sign`: a regular expression that its texts contain; `advice`: the cause, and the remedy."""
+    """`sign`: a regular expression for the message; `advice`: the cause, and the remedy."""
 
     name: str
     sign: str
@@ -46,7 +46,7 @@ TROUBLES = (
     ),
     Trouble(
         "host_memory",
-        # Ray reports of every killed process that it may have been "by OOM killer"
+        # Ray reports for every killed process that it may have been "by OOM killer"
         r"(?<!by SIGKILL by )OOM[- ]?kill|out of memory \(OOM\)|NODE_OUT_OF_MEMORY|running low on memory"
         r"|memory usage threshold|(?<!Of)MemoryError|Cannot allocate memory|killed a process for lack of memory",
         "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "
@@ -65,7 +65,7 @@ TROUBLES = (
         "/dev/shm is too small: docker run --shm-size=16g; in Kubernetes mount an emptyDir with medium: Memory there",
     ),
     Trouble(
-        "disk_full",  # the first two are torch's words for it
+        "disk_full",  # the first two are torch's messages
         r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed|No space left on device|[Dd]isk quota exceeded",
         "the disk is full (df -h says which): make room, or keep less of the run: --keep-checkpoints, --keep-versions, "
         "--keep-weights; the same command goes on from the last checkpoint that is whole",
@@ -157,18 +157,18 @@ TROUBLES = (
 
 
 def find(text: str) -> Trouble | None:
-    """Returns the first known trouble whose sign is in the text."""
+    """Returns the first known failure whose pattern matches the text."""
     return next((one for one in TROUBLES if re.search(one.sign, text, re.DOTALL)), None)
 
 
 def explain(text: str) -> str:
-    """Returns the advice for it, or nothing where the text is of no known kind."""
+    """Returns the advice; "" for an unknown failure."""
     trouble = find(text)
     return "" if trouble is None else trouble.advice
 
 
 def with_advice(message: str, text: str = "") -> str:
-    """Returns the message with the advice for it, or for the `text` that it is about, on a line of its own."""
+    """Returns the message with the advice for it, or for the `text` that it is about, on a separate line."""
     advice = explain(f"{message}\n{text}")
     return f"{message}\n--> {advice}" if advice else message
 

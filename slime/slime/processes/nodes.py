@@ -1,7 +1,7 @@
-"""Servers of a run on a machine other than the driver's: their folder, and how they end.
+"""Servers of a run on other machines than the driver's: their folder, and how they end.
 
-`RUN_DIR/nodes/ADDRESS` holds records and logs of one machine, as the run folder does for the driver's: a pid is valid
-on its own machine only. The watcher of the machine renews the file `lease` in it. A process there, `python -m
+`RUN_DIR/nodes/ADDRESS` has the records and logs of one machine, like the run folder for the driver's: a pid is valid
+only on its machine. The watcher of the machine renews the file `lease` in it. A process there, `python -m
 slime.processes.nodes`, ends all servers of the folder once the file `stop` is there, or if the lease was not renewed
 for long: the driver's machine may be gone, and nothing else would free the GPUs.
 """
@@ -25,7 +25,8 @@ from slime.processes.servers import ServerManager, ServerSpec
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 900.0
-"""Time for which a machine's engines serve without a driver. A new driver, or the Ray of a new job, starts faster."""
+"""Seconds for which a machine's engines serve without a driver. A new driver, or the Ray of a new job, starts
+faster."""
 RENEW_INTERVAL = 5.0  # seconds
 POLL_SECONDS = 1.0
 STOP_TIMEOUT = 20.0  # seconds in which the machines may report the end of their servers
@@ -33,7 +34,7 @@ KEEPER = "lease"
 
 
 def folder_of(run_dir: Path, address: str) -> Path:
-    """Returns where records and logs of the servers on that machine are."""
+    """Returns the folder with records and logs of the servers on that machine."""
     return run_dir / "nodes" / address.replace(":", "_")
 
 
@@ -50,13 +51,13 @@ def lease_file(folder: Path) -> Path:
 
 
 def renew(folder: Path) -> None:
-    """The run goes on."""
+    """Renews the lease: the run continues."""
     folder.mkdir(parents=True, exist_ok=True)
     lease_file(folder).touch()
 
 
 def begin(folder: Path) -> None:
-    """A run uses the folder from now on; what an earlier one ordered is over."""
+    """Starts a run in the folder; orders of an earlier one are removed."""
     renew(folder)
     for sign in (stop_file(folder), stopped_file(folder)):
         sign.unlink(missing_ok=True)
@@ -66,14 +67,14 @@ class NodeServers(ServerManager):
     """The servers of one machine other than the driver's."""
 
     def launch(self, spec: ServerSpec) -> ProcessRecord:
-        """Raises EngineError after the end of the run, whose keeper has just ended that server."""
+        """Starts a server. Raises EngineError after the end of the run, if the keeper has just ended that server."""
         if stop_file(self.run_dir).exists():
             raise EngineError(f"{spec.name} is not started again: the run has ended")
         return super().launch(spec)
 
 
 def keeper_spec(folder: Path, python: str) -> ServerSpec:
-    """Returns the process that ends the servers of the folder."""
+    """Returns the spec of the process that ends the servers of the folder."""
     return ServerSpec(KEEPER, "keeper", [python, "-m", "slime.processes.nodes", "--folder", str(folder)])
 
 
@@ -124,8 +125,8 @@ def stop_everywhere(run_dir: Path, patience: float = STOP_TIMEOUT) -> list[str]:
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the driver's variables that its engines on other machines get, over the environment there: those of
-    engines and proxies, and no keys, which engines do not ask for."""
+    """Returns the driver's variables that its engines on other machines get in addition to the environment there: for
+    engines and proxies, without keys."""
     passed, secret = ("SGLANG_", "VLLM_", "HF_", "no_proxy", "NO_PROXY"), ("KEY", "TOKEN")
     return {
         name: value

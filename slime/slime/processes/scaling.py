@@ -3,8 +3,8 @@
     {"judge": 4}
 
 Any process that may write into the run folder may write the file (the gateway does, at PUT /admin/judges); the
-watcher of the servers follows it. Servers of a group are equal but for their name, which is a word of their command.
-The word of the file holds until the next start of the run.
+watcher of the servers follows it. Servers of a group differ only in their name, which is an argument of their
+command. The file's numbers apply until the next start of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slime.processes.servers import ServerManager, ServerSpec
 
 logger = logging.getLogger(__name__)
 
-FOLLOW_INTERVAL = 1.0  # seconds between looks at the file
+FOLLOW_INTERVAL = 1.0  # seconds between checks of the file
 
 
 def scale_file(run_dir: Path | str) -> Path:
@@ -27,7 +27,7 @@ def scale_file(run_dir: Path | str) -> Path:
 
 
 def ordered_counts(run_dir: Path | str) -> dict[str, int]:
-    """Returns the numbers that the file names; none without a readable file."""
+    """Returns the numbers in the file; {} if it cannot be read."""
     try:
         counts = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
         return {str(group): int(count) for group, count in counts.items() if int(count) > 0}
@@ -39,12 +39,12 @@ def ordered_counts(run_dir: Path | str) -> dict[str, int]:
 
 
 def forget(run_dir: Path | str) -> None:
-    """Removes the order, so that a new run begins with the numbers of its flags."""
+    """Removes the file, so that a new run starts with the numbers of its flags."""
     scale_file(run_dir).unlink(missing_ok=True)
 
 
 def scaled(specs: Sequence[ServerSpec], counts: Mapping[str, int]) -> list[ServerSpec]:
-    """Returns the specs with each group that is named brought to its number; the others as they are."""
+    """Returns the specs with each given group scaled to its number; others unchanged."""
     groups: dict[str, list[ServerSpec]] = {}
     for spec in specs:
         if spec.group in counts:
@@ -56,7 +56,7 @@ def scaled(specs: Sequence[ServerSpec], counts: Mapping[str, int]) -> list[Serve
 
 
 def member_of(members: Sequence[ServerSpec], group: str, index: int) -> ServerSpec:
-    """Server number `index` of a group: the one that was asked for, or a copy under a name of its own."""
+    """Returns server number `index` of a group: the configured one, or a copy with another name."""
     if index < len(members):
         return members[index]
     first, name = members[0], f"{group}-{index}"
@@ -64,7 +64,7 @@ def member_of(members: Sequence[ServerSpec], group: str, index: int) -> ServerSp
 
 
 class Scaler:
-    """Brings the servers of a manager to the wanted numbers. `specs`: those that the flags ask for."""
+    """Scales the servers of a manager to the requested numbers. `specs`: those configured by flags."""
 
     def __init__(self, manager: ServerManager, specs: Sequence[ServerSpec]) -> None:
         self.manager = manager

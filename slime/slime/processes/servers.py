@@ -1,7 +1,7 @@
-"""The plain server processes of a run: started, adopted and stopped. No Ray in here.
+"""The plain server processes of a run: started, adopted and stopped. It does not depend on Ray.
 
-Engine, gateway and judges must outlive driver, raylet and trainer, so they are processes of their own, and all that is
-known about them is in the run folder (`claw_base.run_folder.records`). A new manager adopts what an earlier one left.
+Engine, gateway and judges must outlive driver, raylet and trainer, so they are separate processes, and all
+information about them is in the run folder (`claw_base.run_folder.records`). A new manager adopts existing ones.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from slime.utils.memory_kills import MemoryKills
 
 logger = logging.getLogger(__name__)
 
-LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
+LIVENESS_INTERVAL = 0.3  # seconds between checks of the process table
 HEALTH_INTERVAL = 5.0  # seconds between health requests
-SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
+SETTLED_SECONDS = 2.0  # a server without URL counts as started after this time
 LONGEST_BACKOFF = 10.0  # seconds
 START_ATTEMPTS = 3
-OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
-# below the ports that systems give to outgoing connections: free again at a restart
+OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # roles in the driver's Ray, which end with it
+# below the range for outgoing connections, so that they are free again at a restart
 CHOSEN_PORTS = range(21000, 31000)
 
 
@@ -81,19 +81,20 @@ class Watched:
 
 
 def restart_delay(failed_starts: int) -> float:
-    """Seconds before the next start: none after a death in service, else 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
+    """Returns the seconds until the next start: none after a death in service, else 0.5, 1, 2, ...
+    `LONGEST_BACKOFF`."""
     return 0.0 if failed_starts == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (failed_starts - 1))
 
 
 def is_ready(watched: Watched) -> bool:
-    """Returns whether the server has started and is well."""
+    """Returns whether the server has started and is healthy."""
     if watched.spec.url is None and time.monotonic() - watched.since < SETTLED_SECONDS:
         return False
     return watched.record.alive() and healthy(watched.spec)
 
 
 def healthy(spec: ServerSpec) -> bool:
-    """Returns whether the health path answers 200 in time. A server without a URL is well while it lives."""
+    """Returns whether the health path returns 200 in time. A server without a URL is healthy while it lives."""
     if spec.url is None:
         return True
     try:
@@ -106,7 +107,7 @@ def healthy(spec: ServerSpec) -> bool:
 
 
 class Addressed(Protocol):
-    """A server that is to be started; `url` None: it has no HTTP side."""
+    """A server to be started; `url` None: it has no HTTP routes."""
 
     @property
     def name(self) -> str: ...
@@ -115,16 +116,16 @@ class Addressed(Protocol):
 
 
 class ServerPorts:
-    """Knows the servers of a run folder by their records."""
+    """Ports of the servers of a run folder, from their records."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.chosen: set[int] = set()
 
     def choose_port(self, name: str, host: str = "127.0.0.1") -> int:
-        """Returns a port on an address of this machine for a server that may have any.
+        """Returns a local port for a server without a fixed one.
 
-        It is the one of the server's record if that can be had, so that who knows its URL finds it again.
+        It is the one in the server's record if possible, so that clients that know its URL find it again.
         """
         record = records.read_record(self.run_dir, name)
         known = urlsplit(record.url).port if record is not None and record.url else None
@@ -134,14 +135,15 @@ class ServerPorts:
             and (record.alive() or records.has_worker(self.run_dir, name) or bind_error(host, known) is None)
         ):
             return known
-        for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
+        # random, so that two runs that start at once rarely collide
+        for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):
             if port not in self.chosen and bind_error(host, port) is None:
                 self.chosen.add(port)
                 return port
         raise ConfigError(f"no port in {CHOSEN_PORTS.start}-{CHOSEN_PORTS.stop} is free for the {name}")
 
     def check_ports(self, specs: Sequence[Addressed]) -> None:
-        """Refuses a port that a foreign process holds. A live server of this run folder may hold its own.
+        """Rejects a port that an unrelated process holds. A live server of this run folder may hold its own.
 
         Raises:
             ConfigError: names the server and the port.
@@ -177,7 +179,7 @@ class ServerManager(ServerPorts):
         self.kills = MemoryKills()
 
     def start_all(self, specs: Sequence[ServerSpec]) -> None:
-        """Adopts or starts all servers side by side until all are ready; stops servers that no spec names.
+        """Adopts or starts all servers concurrently until all are ready; stops servers without a spec.
 
         Raises:
             ConfigError: a server gave up before it was ready, `START_ATTEMPTS` times in a row.
@@ -188,7 +190,7 @@ class ServerManager(ServerPorts):
             self.wait_ready(spec)
 
     def adopt_or_launch_all(self, specs: Sequence[ServerSpec]) -> None:
-        """The first half of `start_all`, which waits for nothing."""
+        """The first half of `start_all`, without waiting."""
         self.check_ports(specs)
         names = {spec.name for spec in specs}
         for record in self.processes():
@@ -221,7 +223,7 @@ class ServerManager(ServerPorts):
         return control.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
 
     def wait_ready(self, spec: ServerSpec) -> ProcessRecord:
-        """Waits for the first good health answer; one that dies meanwhile is started again, a few times."""
+        """Waits for the first successful health check; a server that dies meanwhile is restarted a few times."""
         watched = self.servers[spec.name]
         deadline = time.monotonic() + spec.start_timeout
         while time.monotonic() < deadline:
@@ -237,7 +239,8 @@ class ServerManager(ServerPorts):
         raise EngineError(with_advice(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}"))
 
     def restart_dead(self) -> None:
-        """One look at the process table. A dead server starts at once, one that never got ready after a delay."""
+        """Checks the process table once. A dead server is restarted at once, one that never became ready after a
+        delay."""
         for name, watched in list(self.servers.items()):
             with self.lock:
                 if name not in self.servers or watched.record.alive():
@@ -250,7 +253,7 @@ class ServerManager(ServerPorts):
                     watched.record, watched.since = self.launch(watched.spec), time.monotonic()
 
     def stop(self, name: str) -> None:
-        """Stops one server and forgets it; nothing happens if its process is gone."""
+        """Stops one server and removes its record; does nothing if its process is gone."""
         with self.lock:
             self.servers.pop(name, None)
             record = records.read_record(self.run_dir, name)
@@ -259,11 +262,11 @@ class ServerManager(ServerPorts):
             records.forget(self.run_dir, name)
 
     def stop_all(self) -> None:
-        """Stops every server recorded in the run folder, those of an earlier manager included."""
+        """Stops every server recorded in the run folder, including those of an earlier manager."""
         names = [record.name for record in self.processes()]
         with ThreadPoolExecutor(max(1, len(names))) as pool:
             list(pool.map(self.stop, names))
-        # workers of socket supervisors that were killed
+        # workers of killed socket supervisors
         for record in filter(records.is_worker, records.read_records(self.run_dir)):
             self.stop(record.name)
 
@@ -277,10 +280,10 @@ class ServerManager(ServerPorts):
 
 
 def note_death(watched: Watched, run_dir: Path, reason: str) -> None:
-    """Decides when the server starts again, also from the kernel's log line about its end, if any."""
+    """Decides when the server is restarted, also using the kernel's log line about its end, if any."""
     if watched.ready:
         watched.failed_starts = 0
-    elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # a killed one logs nothing
+    elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # a killed server logs nothing
         watched.failed_starts += 1
     watched.restart_at = time.monotonic() + restart_delay(watched.failed_starts)
     watched.restarts += 1

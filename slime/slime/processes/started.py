@@ -1,4 +1,4 @@
-"""A driver notes that it has started: its supervisor gives up one that fails again and again before it has."""
+"""A driver records that it has started: its supervisor gives up if it repeatedly fails before."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ FILE = "driver.started"
 
 
 def note_started(run_dir: Path) -> None:
-    """In the driver, once the servers are up and the weights are live. On a full disk it cannot."""
+    """Called in the driver once the servers are up and the weights are live. Impossible with a full disk."""
     with contextlib.suppress(OSError):
         (run_dir / FILE).touch()
 
 
 def has_started(run_dir: Path) -> bool:
-    """Returns whether the present or last driver got so far."""
+    """Returns whether the current or last driver has started."""
     return (run_dir / FILE).exists()
 
 
 def forget_start(run_dir: Path) -> None:
-    """Before the next driver."""
+    """Called before the next driver."""
     (run_dir / FILE).unlink(missing_ok=True)

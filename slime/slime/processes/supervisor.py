@@ -3,13 +3,13 @@
     python -m slime.processes.supervisor --run-dir DIR [--max-restarts 20] -- COMMAND ...
     python -m slime.processes.supervisor --run-dir DIR --stop
 
-The driver runs in a session of its own. If it dies it is started again and adopts the servers, which go on
-meanwhile; one that fails five times in a row before the servers are up is given up. Exit status 0 of the driver means
-that training is done, 2 that its configuration is wrong: neither is tried again. 3 means that the cluster lacks
-something: at the first start that is wrong too, later it is waited for. INT, TERM and HUP stop the driver, its Ray
-processes and every server of the run folder; a process of its own does that, which ends its work also where a scheduler
-kills this one a moment later. A driver that announces it (`slime.processes.saving`) has time for a checkpoint before;
-the same signal once more ends that. --stop does it for a run whose supervisor is gone.
+The driver runs in a separate session. If it dies it is restarted and adopts the servers, which continue meanwhile;
+after five consecutive failures before the servers are up, the supervisor gives up. Exit status 0 of the driver means
+that training is done, 2 that its configuration is invalid: neither is retried. 3 means that the cluster lacks
+something: at the first start this is an error too, later the supervisor waits for it. INT, TERM and HUP stop the
+driver, its Ray processes and every server of the run folder; a separate process does that, so that it finishes even
+if a scheduler kills this one. A driver that announces it (`slime.processes.saving`) gets time for a checkpoint first;
+the same signal again ends that. --stop does the same for a run without a supervisor.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ from slime.processes.started import forget_start, has_started
 
 CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
-WINDOW = 600.0  # seconds in which the restarts are counted
-BACKOFF = 1.0  # seconds before the driver starts again; twice as many after each failed start
+WINDOW = 600.0  # seconds in which restarts are counted
+BACKOFF = 1.0  # seconds before the driver is restarted; doubled after each failed start
 ARGUMENTS = "arguments.json"
 """File that the driver writes when its run begins (`slime.arguments.record`)."""
-FAILED_STARTS = 5  # failures in a row, each before the servers were up, that another start will not mend
+FAILED_STARTS = (
+    5  # consecutive failures, each before the servers were up, after which another start would not help
+)
 
 
 class Supervisor:
-    """Runs `command` (the driver of `run_dir`) until it is done, a signal asks for the end, or `parent` has ended."""
+    """Runs `command` (the driver of `run_dir`) until it is done, a signal requests the end, or `parent` has
+    exited."""
 
     def __init__(
         self,
@@ -73,11 +76,11 @@ class Supervisor:
         self.failed_starts = 0
         self.signal_number: int | None = None
         self.signalled = 0.0
-        self.at_once = False  # the same signal came once more
+        self.at_once = False  # the same signal came again
         self.stopper: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Returns an exit status: 0 when done or asked to stop, else the driver's or 1."""
+        """Runs the driver; returns an exit status: 0 when done or stopped, else the driver's or 1."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.note_signal)
         control.kill_marked(self.run_dir)  # a driver whose supervisor was killed
@@ -92,7 +95,7 @@ class Supervisor:
             (self.stopper or stop_in_a_session_of_its_own(self.run_dir)).wait()
 
     def run_drivers(self) -> int:
-        """One life of the driver after another; returns an exit status."""
+        """Runs one driver after another; returns an exit status."""
         lived = False
         while True:
             status = self.run_driver()
@@ -121,7 +124,7 @@ class Supervisor:
             self.pause(BACKOFF * 2 ** max(self.failed_starts - 1, 0))
 
     def pause(self, seconds: float) -> None:
-        """Returns after these seconds, or when it is time to end."""
+        """Returns after these seconds, or when a stop was requested."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.must_end():
             time.sleep(0.1)
@@ -137,7 +140,7 @@ class Supervisor:
         return self.signal_number is not None or (self.parent is not None and records.has_ended(self.parent))
 
     def run_driver(self) -> int:
-        """One life of the driver, after which nothing of it (Ray included) runs any more."""
+        """Runs one driver; afterwards no process of it (including Ray) is left."""
         if self.must_end():
             return 0
         env = {**control.with_short_temporary(os.environ), control.MARK: control.mark_of(self.run_dir)}
@@ -160,11 +163,11 @@ class Supervisor:
         return driver.returncode
 
     def wait_for_end(self, driver: subprocess.Popen[bytes]) -> None:
-        """Returns when the driver has ended, when its time is over, or when the same signal came once more."""
+        """Returns when the driver has exited, its time is over, or the same signal came again."""
         began, limit = time.monotonic(), 0.0
         while driver.poll() is None and not self.at_once:
-            # The process that ends the servers after it clears the announcement while the last threads of a large
-            # process still end.
+            # the process that ends the servers afterwards removes the announcement while the last threads of a large
+            # process still exit
             limit = max(limit, grace_of(self.run_dir, driver.pid))
             if time.monotonic() - began > limit:
                 say(f"the driver did not end within {limit:g} s: it is killed")
@@ -181,7 +184,7 @@ class Supervisor:
 
 @contextlib.contextmanager
 def only_supervisor(run_dir: Path) -> Iterator[None]:
-    """Holds the run folder; the system lets go of it when the process ends, however that happens.
+    """Locks the run folder; the system releases the lock when the process exits for any reason.
 
     Raises:
         ConfigError: another supervisor holds it.
@@ -196,7 +199,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
 
 
 def _locked(run_dir: Path) -> IO[str]:
-    """The file that the holder of a run folder has locked. A start that is refused removes its own, which another may
+    """Opens and locks the lock file of a run folder. A rejected start removes its own file, which another process may
     have opened a moment before."""
     while True:
         lock = (run_dir / LOCK).open("a+")
@@ -211,7 +214,7 @@ def _locked(run_dir: Path) -> IO[str]:
 
 
 def supervise(run_dir: Path, args: Supervised) -> int:
-    """Runs the driver; returns an exit status. A start that is refused before the run began leaves nothing behind.
+    """Runs the driver; returns an exit status. A start that is rejected before the run began leaves no files.
 
     Raises:
         ConfigError: another supervisor holds the run folder.
@@ -226,8 +229,8 @@ def supervise(run_dir: Path, args: Supervised) -> int:
 
 
 def stop_everything(run_dir: Path) -> None:
-    """Ends the remaining processes of a driver, and every server of the run folder; no record of an ended process
-    stays."""
+    """Ends the remaining processes of a driver and every server of the run folder; removes records of ended
+    processes."""
     control.kill_marked(run_dir)
     forget_saving(run_dir)
     elsewhere = Thread(target=stop_elsewhere, args=(run_dir,))
@@ -244,15 +247,15 @@ def stop_everything(run_dir: Path) -> None:
 
 
 def stop_elsewhere(run_dir: Path) -> None:
-    """Ends the engines on other machines; names those that do not answer."""
+    """Ends the engines on other machines; reports machines that do not answer."""
     for machine in nodes.stop_everywhere(run_dir):
         say(f"{machine} does not answer: engines that live there end within {nodes.LEASE_SECONDS:g} s")
 
 
 def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
-    """A process that ends everything, once the driver with this pid has ended. Ray kills the processes of a job that it
-    stops after 3 s, which is less than drivers and servers may take; it does not know those that are started from now on.
-    """
+    """Starts a process that ends everything, once the driver with this pid has exited. Ray kills the processes of a
+    stopped job after 3 s, which is less than drivers and servers may need; it does not know processes that are
+    started now."""
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
     command += [] if driver is None else ["--after", str(driver)]
     env = {name: value for name, value in os.environ.items() if name != control.MARK}
@@ -260,7 +263,7 @@ def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> su
 
 
 def wait_for_driver(run_dir: Path, pid: int) -> None:
-    """Returns when the process has ended, or when a driver would have been killed."""
+    """Returns when the process has exited, or when a driver would have been killed."""
     began = time.monotonic()
     with contextlib.suppress(psutil.NoSuchProcess):
         driver = psutil.Process(pid)
@@ -269,7 +272,7 @@ def wait_for_driver(run_dir: Path, pid: int) -> None:
 
 
 def holder_of(run_dir: Path) -> int | None:
-    """Pid of the last supervisor that held the run folder."""
+    """Returns the pid of the last supervisor that locked the run folder."""
     try:
         return int((run_dir / LOCK).read_text())
     except (FileNotFoundError, ValueError):
@@ -277,13 +280,13 @@ def holder_of(run_dir: Path) -> int | None:
 
 
 def say(message: str) -> None:
-    """Prints to standard error. A closed terminal does not keep the supervisor from stopping a run."""
+    """Prints to standard error. A closed terminal must not keep the supervisor from stopping a run."""
     with contextlib.suppress(OSError):
         print(f"supervisor: {message}", file=sys.stderr, flush=True)
 
 
 def show_cursor() -> None:
-    """The progress bar of a driver that did not end by itself has left the terminal without one."""
+    """Shows the cursor, which the progress bar of a killed driver has hidden."""
     if sys.stdout.isatty():
         with contextlib.suppress(OSError):
             print("\x1b[?25h", end="", flush=True)
@@ -309,7 +312,7 @@ class Supervised:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(Supervised, argv, "python -m slime.processes.supervisor", __doc__.splitlines()[0])
     run_dir = args.run_dir.resolve()
-    # conversations, weights and logs are for this user alone, also in a folder that others may read
+    # conversations, weights and logs are private to this user, even in a folder that others can read
     os.umask(0o077)
     try:
         if args.after is not None:

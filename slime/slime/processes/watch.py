@@ -1,8 +1,7 @@
-"""Keeps the servers of a run alive: restarts the dead at once, replaces those that no longer answer, and rotates long
-logs.
+"""Keeps the servers of a run alive: restarts dead ones at once, replaces unresponsive ones, and rotates long logs.
 
-A long log is copied aside and emptied. The processes that write have it open for appending, and go on in the same file.
-Lines written between copy and emptying are lost.
+A long log is copied and truncated. Its writers have it open for appending, and continue in the same file. Lines
+written between copying and truncating are lost.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from slime.processes.servers import ServerManager, Watched, is_ready
 
 logger = logging.getLogger(__name__)
 
-LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
-START_INTERVAL = 0.5  # seconds between health requests to a server that starts
-HEALTH_INTERVAL = 5.0  # seconds between health requests to a server that is ready
-UNHEALTHY_AFTER = 5  # failed health requests in a row before a running server is replaced
+LIVENESS_INTERVAL = 0.3  # seconds between checks of the process table
+START_INTERVAL = 0.5  # seconds between health checks of a starting server
+HEALTH_INTERVAL = 5.0  # seconds between health checks of a ready server
+UNHEALTHY_AFTER = 5  # consecutive failed health checks after which a running server is replaced
 LONGEST = 32 << 20
-"""Bytes of a log; at most this and KEPT copies of it are on disk."""
+"""Bytes of a log; at most this and KEPT copies are on disk."""
 KEPT = 3
-ROTATE_INTERVAL = 30.0  # seconds between looks at the sizes of logs
+ROTATE_INTERVAL = 30.0  # seconds between checks of log sizes
 
 
 class ServerWatch:
-    """Threads over the servers of a manager: one looks at the process table, one asks for health, and one changes
-    their number where a scaler is given."""
+    """Threads that watch a manager's servers: one for the process table, one for health, and one for the number of
+    servers if there is a scaler."""
 
     def __init__(self, manager: ServerManager, scaler: Scaler | None = None) -> None:
         self.manager = manager
@@ -62,11 +61,11 @@ class ServerWatch:
                 logger.error("%s", error)
 
     def close(self) -> None:
-        """Stops watching; the servers go on."""
+        """Stops watching; the servers continue."""
         self.closing.set()
 
     def ask_for_health(self) -> None:
-        """Asks each server whose turn it is."""
+        """Checks each server that is due."""
         for watched in list(self.manager.servers.values()):
             if watched.ready and time.monotonic() - watched.asked_at < HEALTH_INTERVAL:
                 continue
@@ -76,10 +75,11 @@ class ServerWatch:
 
 
 def check_health(watched: Watched, run_dir: Path | None = None) -> None:
-    """Sends one health request. Kills a server that lives but has not answered for long, so that it is replaced.
+    """Sends one health check. Kills a living server that has been unresponsive for long, so that it is replaced.
 
-    With a socket supervisor, the serving worker is killed. If none serves, the supervisor alone is killed: its other
-    processes hold the port, so no connection is refused until the next supervisor serves."""
+    With a socket supervisor, the serving worker is killed. If none serves, only the supervisor is killed: its other
+    processes hold the port, so no connection is refused until the next supervisor serves.
+    """
     if is_ready(watched):
         watched.ready, watched.unhealthy = True, 0
         return
@@ -99,8 +99,8 @@ def check_health(watched: Watched, run_dir: Path | None = None) -> None:
 
 
 def rotate_logs(run_dir: Path, longest: int = LONGEST, kept: int = KEPT) -> list[Path]:
-    """Copies logs longer than `longest` bytes to NAME.log.1 (.1 becomes .2, and so on) and empties them; returns them.
-    A log that cannot be copied stays as it is."""
+    """Copies logs longer than `longest` bytes to NAME.log.1 (.1 becomes .2, and so on) and empties them; returns
+    them. A log that cannot be copied is unchanged."""
     rotated = []
     for path in [*sorted((run_dir / "logs").glob("*.log")), run_dir / "driver.out"]:
         try:
@@ -109,7 +109,7 @@ def rotate_logs(run_dir: Path, longest: int = LONGEST, kept: int = KEPT) -> list
                 rotated.append(path)
         except FileNotFoundError:
             continue
-        except OSError as error:  # a full disk: then the log is what matters least
+        except OSError as error:  # a full disk, where logs matter least
             logger.warning("%s was not rotated: %s", path, error)
     return rotated
 

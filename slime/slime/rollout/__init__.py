@@ -1,1 +1,2 @@
-"""Prompts in, groups of samples out: data sources, rollout functions, filters, evaluation. Imports no torch."""
+"""Converts prompts to groups of samples: data sources, rollout functions, filters, evaluation. Does not import
+torch."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataSource(abc.ABC):
-    """Hands out groups of `--n-samples-per-prompt` samples; `--data-source-path` names a class like this.
+    """Returns groups of `--n-samples-per-prompt` samples; `--data-source-path` names such a class.
 
     Methods are called from several threads.
     """
@@ -35,7 +35,7 @@ class DataSource(abc.ABC):
 
     @abc.abstractmethod
     def add_samples(self, samples: Sequence[Group]) -> None:
-        """Takes groups back, to be handed out again before anything else."""
+        """Takes groups back, which are returned again before others."""
 
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
         """Returns the state with which `load_state_dict` continues after rollout `rollout_id`, as JSON data; empty by
@@ -43,26 +43,26 @@ class DataSource(abc.ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Goes on where `state` was made."""
+        """Restores `state`."""
 
     def discard_samples(self, samples: Sequence[Group]) -> None:  # noqa: B027
-        """These groups are dropped for good."""
+        """Called for groups that are dropped permanently."""
 
     def settle(self, rollout_id: int, samples: Sequence[Group]) -> None:  # noqa: B027
-        """These groups are the batch of rollout `rollout_id`."""
+        """Called with the groups in the batch of rollout `rollout_id`."""
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about this source for the log of a rollout."""
+        """Returns metrics of this source for a rollout's log."""
         return {}
 
     def save(self, rollout_id: int) -> None:
-        """Writes the state after `rollout_id`, whole or not at all."""
+        """Writes the state after `rollout_id` atomically."""
         data_state.write(self.args.save, rollout_id, self.state_dict(rollout_id))
 
     def load(self, rollout_id: int) -> bool:
-        """Goes on after rollout `rollout_id` (-1: nothing to do); returns whether its state was found.
+        """Continues after rollout `rollout_id` (-1: does nothing); returns whether its state was found.
 
-        Without it the newest state before it counts, so some prompts come twice, with a warning.
+        If not, the newest earlier state is used, so some prompts are repeated, with a warning.
         """
         if rollout_id < 0:
             return True
@@ -75,10 +75,10 @@ class DataSource(abc.ABC):
 
 
 class RolloutDataSource(DataSource):
-    """Groups from `--prompt-data`, epoch after epoch; groups that come back go out again first.
+    """Groups from `--prompt-data`, epoch after epoch; returned groups are used again first.
 
-    The order in an epoch depends on `--rollout-seed` and the number of the epoch alone. Group and sample
-    indices count up over the whole run, restarts included.
+    The order in an epoch depends only on `--rollout-seed` and the epoch's number. Group and sample indices count up
+    over the whole run, restarts included.
 
     Raises:
         ConfigError, DataError: see `load_dataset`.
@@ -96,11 +96,11 @@ class RolloutDataSource(DataSource):
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
-        """Prompts of one epoch."""
+        """Returns the number of prompts in an epoch."""
         return len(self.dataset)
 
     def rollouts_per_epoch(self) -> int:
-        """Full batches in one pass. Raises ConfigError if there are fewer prompts than in one batch."""
+        """Returns the full batches in an epoch. Raises ConfigError if there are fewer prompts than in one batch."""
         count: int = len(self) // self.args.rollout_batch_size
         if not count:
             raise ConfigError(
@@ -145,7 +145,8 @@ class RolloutDataSource(DataSource):
             }
 
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
-        """Position, and the groups that are buffered or out for a later rollout, as they were handed out."""
+        """Returns the position, and the groups that are buffered or in use for a later rollout, in their original
+        form."""
         with self.lock:
             waiting = self.in_flight.outstanding_after(rollout_id)
             return {
@@ -158,7 +159,7 @@ class RolloutDataSource(DataSource):
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises DataError if the prompts are other ones than when the state was made."""
+        """Restores a state. Raises DataError if the prompts have changed since."""
         if state["prompts"] != len(self):
             raise DataError(
                 f"{self.args.prompt_data} has {len(self)} usable prompts, but {state['prompts']} when the state was "

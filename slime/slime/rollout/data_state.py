@@ -1,5 +1,5 @@
 """The state of a data source: its files, one for each rollout, stored with the checkpoints as plain JSON; and the
-groups in flight, which were handed to a rollout and neither trained on, dropped nor returned."""
+groups in flight, which were given to a rollout and neither trained on, dropped nor returned."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 STATE_NAME = "global_dataset_state_dict_{}.json"
 STATE_NUMBER = re.compile(r"global_dataset_state_dict_(\d+)\.json")
 ROLLOUTS_IN_FLIGHT = 4
-"""A batch may be saved for as long as this many later ones have been made; loops are one ahead."""
+"""Number of later rollouts that may be made before a batch is saved; loops are one ahead."""
 
 
 def write(save: str, rollout_id: int, state: dict[str, Any]) -> None:
-    """Writes the state after `rollout_id`, whole or not at all.
+    """Writes the state after `rollout_id` atomically.
 
     Raises:
-        DataError: it holds what JSON cannot.
+        DataError: it contains values that JSON cannot represent.
     """
     path = state_path(save, rollout_id)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def saved_states(folder: Path) -> list[int]:
 
 
 class InFlightGroups:
-    """Copies of the groups that are out, as they were handed out, in that order. Not thread-safe."""
+    """Copies of the groups in flight, in their original form and order. Not thread-safe."""
 
     def __init__(self) -> None:
         self.out: dict[int | str, list[Any]] = {}
@@ -86,7 +86,7 @@ class InFlightGroups:
             self.batch_of.pop(index, None)
 
     def settle(self, rollout_id: int, groups: Sequence[Group]) -> None:
-        """The groups are the batch of a rollout; those of much earlier ones need no copy any more."""
+        """Records the groups in the batch of a rollout; copies of much earlier ones are dropped."""
         for group in groups:
             index = group_id(group)
             if index in self.out:
@@ -96,7 +96,7 @@ class InFlightGroups:
                 del self.batch_of[index], self.out[index]
 
     def outstanding_after(self, rollout_id: int) -> list[list[Any]]:
-        """Returns the groups that a run which continues after `rollout_id` must be handed again."""
+        """Returns the groups that a run which continues after `rollout_id` must get again."""
         return [
             group
             for index, group in self.out.items()
@@ -105,7 +105,7 @@ class InFlightGroups:
 
 
 def written_groups(groups: Sequence[Group]) -> list[Any]:
-    """Groups as JSON data."""
+    """Returns groups as JSON data."""
     return [_written(group) for group in groups]
 
 
@@ -114,7 +114,7 @@ def _written(entry: Any) -> Any:
 
 
 def read_groups(written: Sequence[Any]) -> list[list[Any]]:
-    """The inverse of `written_groups`."""
+    """Returns the groups from JSON data."""
     return [[_read(part) for part in group] for group in written]
 
 

@@ -1,4 +1,4 @@
-"""Prompts that are ready to be sampled from: rendered, and short enough."""
+"""Prompts that are ready for sampling: rendered, and short enough."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Dataset:
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
-    """Reads, renders and measures.
+    """Loads, renders and measures prompts.
 
     Raises:
         ConfigError: no such file, or no chat template.
@@ -81,7 +81,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
 
 def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> Prompt:
     if not spec.chat_template or tokenizer is None or pictures_of(prompt.prompt):
-        return prompt  # the sampler reads pictures
+        return prompt  # the sampler loads pictures
     try:
         text = tokenizer.render(
             as_messages(prompt.prompt),
@@ -95,7 +95,7 @@ def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatToke
 
 
 def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> int:
-    """Returns tokens of the prompt."""
+    """Returns the prompt's length in tokens."""
     assert tokenizer is not None
     if isinstance(prompt.prompt, str):
         return len(tokenizer.encode(prompt.prompt))
@@ -107,7 +107,7 @@ def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokeni
 
 
 def training_spec(args: GenerationSide) -> DatasetSpec:
-    """Returns the data set of --prompt-data, as the flags describe it."""
+    """Returns the data set of --prompt-data with its settings."""
     assert args.prompt_data is not None
     return DatasetSpec(
         source=args.prompt_data,

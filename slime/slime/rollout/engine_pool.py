@@ -1,4 +1,4 @@
-"""The engines of a run behind one call: least loaded first, retried elsewhere while one is away, abortable."""
+"""The engines of a run behind one call: uses the least loaded one, retries on others, supports aborts."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from slime.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
-RETRY_FIRST, RETRY_MOST = 0.1, 5.0  # seconds an engine is left alone after one failure; doubles up to
-FIND_INTERVAL = 5.0  # seconds after which engines that are new, or on a machine that is lost, are noticed
+RETRY_FIRST, RETRY_MOST = 0.1, 5.0  # seconds for which an engine is avoided after a failure; doubles up to
+FIND_INTERVAL = 5.0  # seconds after which new engines, and engines on lost machines, are noticed
 CONNECT_TIMEOUT = 10.0  # seconds
-ABORT_TIMEOUT = 5.0  # seconds for an engine to confirm an abort; it is repeated while answers are outstanding
+ABORT_TIMEOUT = 5.0  # seconds for an engine to confirm an abort; repeated while answers are outstanding
 TRY_AGAIN = (408, 409, 425, 429)
 
 
 class EngineRefused(EngineError):
-    """The request itself is wrong (such as a prompt that is too long); no engine would take it."""
+    """The request itself is invalid (such as a too long prompt); every engine would reject it."""
 
 
 class EngineAway(EngineError):
-    """No engine gave an answer in time."""
+    """No engine answered in time."""
 
 
 @dataclass
 class EngineSite:
-    """One engine as this process sees it; times are `time.monotonic` seconds."""
+    """This process's state of one engine; times are `time.monotonic` seconds."""
 
     url: str
     in_flight: int = 0
@@ -50,7 +50,7 @@ class EngineSite:
 
 
 class Interrupt:
-    """The requests of one rollout, so that they can be aborted without touching those of others."""
+    """The requests of one rollout, so that they can be aborted separately."""
 
     def __init__(self) -> None:
         self.set = False
@@ -58,7 +58,7 @@ class Interrupt:
 
 
 class EnginePool:
-    """Client of all engines that serve the policy. Used on the rollout loop only.
+    """Client of all engines that serve the policy. Used only on the rollout loop.
 
     Args:
         find_urls: names the engines; asked again now and then, and while none answers.
@@ -77,7 +77,7 @@ class EnginePool:
     ) -> dict[str, Any]:
         """Returns the answer of SGLang's `/generate` to `body`.
 
-        An engine that is away or refuses for the moment is replaced by another, or by itself later.
+        If an engine is unreachable or temporarily rejects requests, another one is used, or the same later.
 
         Args:
             timeout: seconds for all tries together.
@@ -104,7 +104,7 @@ class EnginePool:
         raise EngineAway(f"no engine answered in {timeout:g} s ({met or 'none is known'})")
 
     async def abort(self, interrupt: Interrupt) -> None:
-        """Ends the requests of one rollout; their answers come back with what they have."""
+        """Aborts the requests of one rollout; their answers return with the tokens so far."""
         interrupt.set = True
         session = self._client()
         requests = [
@@ -122,12 +122,12 @@ class EnginePool:
                 raise result
 
     def take_retries(self) -> int:
-        """Requests that had to be repeated since the last call."""
+        """Returns the number of repeated requests since the last call."""
         count, self.retries = self.retries, 0
         return count
 
     async def versions(self) -> list[int]:
-        """Returns the weight version that each engine serves now. Raises EngineAway if one does not report it."""
+        """Returns the live weight version of each engine. Raises EngineAway if one does not report it."""
         try:
             return [await self._version(url) for url in self._find_urls()]
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
@@ -165,7 +165,7 @@ class EnginePool:
                 interrupt.requests.pop(rid, None)
 
     def _choose(self) -> EngineSite | None:
-        """Returns the engine with the fewest requests; of equals each in turn. None while all are left alone."""
+        """Returns the engine with the fewest requests; in a tie in rotation. None while all are avoided."""
         now = time.monotonic()
         if now >= self._ask_again or not any(site.away_until <= now for site in self._sites.values()):
             self._ask_again = now + FIND_INTERVAL
@@ -190,12 +190,11 @@ async def _closed(call: Any) -> None:
 
 
 def aborted_answer() -> dict[str, Any]:
-    """Returns an engine's answer to a request that was aborted before its first token."""
+    """Returns an engine's answer to a request aborted before its first token."""
     return {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
 
 
 def version_number(name: object) -> int:
-    """Returns a weight version as a number; an engine that was never updated may call its version "default", which is
-    0."""
+    """Returns a weight version as a number; an engine that was never updated may report "default", which is 0."""
     text = str(name)
     return int(text) if text.isdigit() else 0

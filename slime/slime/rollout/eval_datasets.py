@@ -1,4 +1,4 @@
-"""The data sets of evaluations, and their settings: flags, or a YAML file whose data sets have settings of their own."""
+"""Data sets of evaluations, with their settings: from flags, or a YAML file with settings for each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EvalDataset:
         )
 
     def sampling_params(self, training: Mapping[str, object]) -> dict[str, Any]:
-        """`training`'s parameters with this data set's in place."""
+        """Returns `training`'s parameters, overridden by this data set's."""
         return {
             **training,
             "temperature": self.temperature,

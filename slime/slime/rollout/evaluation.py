@@ -1,4 +1,4 @@
-"""Evaluation: every prompt of every data set, all at the same time, and what the answers are worth."""
+"""Evaluation: answers every prompt of every data set concurrently, and scores the answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def _evaluate_all(
 
 async def _evaluate(args: GenerationSide, rollout_id: int, dataset: EvalDataset) -> dict[str, Any]:
     prompts = await asyncio.to_thread(_loaded, dataset.spec(args))
-    as_here = copy.copy(args)  # generate functions read the limit of the context there
+    as_here = copy.copy(args)  # generate functions read the context limit there
     as_here.rollout_max_context_len = dataset.max_context_len
     runner = SampleRunner(
         as_here,
@@ -109,7 +109,7 @@ async def _answered(args: SamplingArguments, runner: SampleRunner, sample: Sampl
 
 
 def _loaded(spec: DatasetSpec) -> Dataset:
-    """Returns the data set, read once a process."""
+    """Returns the data set, loaded once a process."""
     with _lock:
         if repr(spec) not in _datasets:
             _datasets[repr(spec)] = load_dataset(spec)
@@ -117,8 +117,7 @@ def _loaded(spec: DatasetSpec) -> Dataset:
 
 
 def eval_samples(dataset: EvalDataset, prompts: Dataset) -> list[list[Sample]]:
-    """Returns a group of `n_samples_per_eval_prompt` samples for each prompt; their indices are the same every
-    time."""
+    """Returns a group of `n_samples_per_eval_prompt` samples for each prompt, always with the same indices."""
     count = dataset.n_samples_per_eval_prompt
     overrides = {"rm_type": dataset.rm_type} if dataset.rm_type else {}
     return [
@@ -137,7 +136,7 @@ def eval_samples(dataset: EvalDataset, prompts: Dataset) -> list[list[Sample]]:
 
 
 def eval_metrics(dataset: EvalDataset, result: dict[str, Any]) -> dict[str, float]:
-    """`eval/NAME`, the mean score, and more under `eval/NAME/`, pass@k included."""
+    """Returns `eval/NAME`, the mean score, and more under `eval/NAME/`, including pass@k."""
     name, samples, scores = f"eval/{dataset.name}", result["samples"], result["rewards"]
     metrics = {name: sum(scores) / len(scores), f"{name}/prompts_too_long": float(result["prompts_too_long"])}
     metrics |= length_metrics(f"{name}/response_len", samples)

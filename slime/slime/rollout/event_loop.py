@@ -1,4 +1,4 @@
-"""The event loop of this process's rollouts: one thread that outlives each rollout, watched for who blocks it."""
+"""The event loop of this process's rollouts: one thread for all rollouts, monitored for blocking functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOOK = 1.0  # seconds between looks at the loop
-SLOW = 10.0  # seconds that the loop may stand still before the log names the function that blocks it
+LOOK = 1.0  # seconds between checks of the loop
+SLOW = 10.0  # seconds for which the loop may be blocked before the log names the function
 LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _lock = threading.Lock()
@@ -40,7 +40,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
-    """Runs `work` on the loop and waits for it; what it raises is raised here.
+    """Runs `work` on the loop and waits for it; raises its exceptions.
 
     Args:
         patience: seconds that the loop may stand still, because a function that should await does not.
@@ -54,13 +54,13 @@ def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
         try:
             return future.result(LOOK)
         except TimeoutError:
-            if future.done():  # perhaps since the wait ended
+            if future.done():  # it may have finished since the wait ended
                 return future.result()
             watch.look()
 
 
 class Watch:
-    """Asks the loop for a sign of life, and finds the blocking function if none comes."""
+    """Monitors the loop, and finds the function that blocks it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
         self.loop, self.patience = loop, patience
@@ -89,7 +89,7 @@ class Watch:
 
 
 def holder() -> str:
-    """Returns where the loop is, by the innermost code that is no library's: `file.py:12 (function)`."""
+    """Returns where the loop is, by the innermost frame outside libraries: `file.py:12 (function)`."""
     frame = None if _thread is None else sys._current_frames().get(_thread.ident or 0)
     if frame is None:
         return "something"

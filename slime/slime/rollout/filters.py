@@ -1,4 +1,4 @@
-"""Filters: which finished groups, and which samples of a batch, are trained on."""
+"""Filters: select the finished groups, and the samples of a batch, that are trained on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.flags.rollout import RolloutArguments
 
-SAME = 1e-12  # rewards that differ by no more are equal
+SAME = 1e-12  # rewards that differ by at most this are equal
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DynamicFilterOutput:
 
 
 def as_output(output: object) -> DynamicFilterOutput:
-    """A filter may return a bool too."""
+    """Converts a filter's result, which may be a bool."""
     return output if isinstance(output, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(output))
 
 
@@ -52,7 +52,7 @@ def check_reward_nonzero_std(
 def prefer_reward_nonzero_std(
     args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
-    """The same, but such a group still fills a batch that cannot be filled otherwise."""
+    """Does the same, but such a group is used if a batch cannot be filled otherwise."""
     output = check_reward_nonzero_std(args, samples)
     return DynamicFilterOutput(output.keep, output.reason, keep_when_insufficient=True)
 
@@ -60,12 +60,12 @@ def prefer_reward_nonzero_std(
 def check_not_all_truncated(
     args: Arguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
-    """Drops a group in which every answer was cut off."""
+    """Drops a group in which every answer was truncated."""
     cut = all(sample.status is SampleStatus.TRUNCATED for sample in samples)
     return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)
 
 
 def remove_truncated(args: Arguments, groups: Sequence[object]) -> None:
-    """A `--rollout-sample-filter-path`: answers that were cut off count in their group and are not trained on."""
+    """For `--rollout-sample-filter-path`: truncated answers count in their group and are not trained on."""
     for sample in flatten(groups):
         sample.remove_sample = sample.remove_sample or sample.status is SampleStatus.TRUNCATED

@@ -1,12 +1,12 @@
 """Fully asynchronous rollouts: `--rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async`.
 
-Generation goes on while the trainer trains and while weights are updated. `--max-staleness` bounds by how many
-rollouts the weights that began a group may be behind; groups wait for their turn to start and are never thrown
-away for their age.
+Generation continues while the trainer trains and while weights are updated. `--max-staleness` bounds by how many
+rollouts the weights that started a group may be outdated; groups wait before they start, and are never dropped for
+their age.
 
 Bounded staleness (`may_start`, `missing`): every group that is started is trained on (unless a filter drops it):
 dropping slow groups for their age would teach the model on short answers only. With a bound of s, a group that starts
-when n rollouts are trained has to be in the batch of rollout n + s or earlier. Two rules make that possible:
+when n rollouts are trained must be in the batch of rollout n + s or earlier. Two rules make that possible:
 
 * A group starts only while fewer than (n + s + 1 - r) * B groups are started and not handed out, where r is the next
   rollout to hand out and B the groups of a batch: all of them fit into the batches up to rollout n + s.
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _producers: dict[int, Producer] = {}
-IDLE = 0.05  # seconds between looks whether more may start
-BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not handed out, in batches
+IDLE = 0.05  # seconds between checks whether more may start
+BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not delivered, in batches
 LOOK_EVERY = 0.2  # seconds
 
 
 def generate_rollout_fully_async(
     args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
-    """One batch of `--rollout-batch-size` groups; the next ones are under way when it returns.
+    """Returns a batch of `--rollout-batch-size` groups; the next ones are already being generated.
 
     Raises:
         As `slime.rollout.sglang_rollout.generate_rollout`.
@@ -66,7 +66,7 @@ generate_rollout = generate_rollout_fully_async
 
 
 async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> RolloutFnTrainOutput:
-    producer = _producers.get(id(source))  # it holds the source, so that the id stays the source's
+    producer = _producers.get(id(source))  # it keeps the source alive, so that the id is not reused
     if producer is None or producer.work.done():
         producer = _producers[id(source)] = Producer(args, source, rollout_id)
     taken = await producer.batch(rollout_id)
@@ -91,7 +91,7 @@ async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> R
 
 @dataclass
 class Started:
-    """A group under way or finished. `trained`: rollouts that the weights it started with were trained on."""
+    """A group in progress or finished. `trained`: number of rollouts that its first weights were trained on."""
 
     group: Group
     number: int
@@ -99,7 +99,7 @@ class Started:
 
 
 class Producer:
-    """Keeps groups under way for one data source; lives on the rollout loop.
+    """Keeps groups in progress for one data source; runs on the rollout loop.
 
     Args:
         source: asked for one group at a time, when it may start.
@@ -120,11 +120,11 @@ class Producer:
 
     @property
     def open(self) -> int:
-        """Groups that are started and not handed out."""
+        """Returns the number of groups that are started and not delivered."""
         return len(self.running) + len(self.ready)
 
     async def batch(self, rollout_id: int) -> list[Started]:
-        """Waits for the batch of `rollout_id`, takes it out, the groups due first, and lets more start.
+        """Waits for the batch of `rollout_id`, removes and returns it, the groups due first, and lets more start.
 
         Raises:
             DataError: no prompts, or too many groups in a row that had to be dropped.
@@ -214,14 +214,14 @@ class Producer:
             discard(self.source, [group])
 
     def _keep_in_reserve(self, started: Started) -> None:
-        """The newest, at most a batch of them."""
+        """Keeps the newest dropped groups in reserve, at most a batch."""
         self.group_filter.reserve.clear()
         self.reserve.append(started)
         while len(self.reserve) > self.args.rollout_batch_size:
             discard(self.source, [self.reserve.pop(0).group])
 
     def _use_reserve(self) -> None:
-        """Trains on groups that a filter keeps in reserve, if no other came for too long."""
+        """Uses reserve groups if there were no others for too long."""
         bound = self.args.max_staleness
         young = [s for s in self.reserve if bound is None or s.trained + bound >= self.next_rollout]
         if not young:
@@ -235,8 +235,8 @@ class Producer:
 class PolicyClock:
     """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that version.
 
-    So a group that starts when the clock shows `n` is written by weights after at least `n` rollouts. Where no
-    weights were announced, as when only rollouts are made, the clock stands at the rollout that is asked for.
+    So a group that starts when the clock is at `n` is sampled by weights after at least `n` rollouts. If no weights
+    were announced, for example without training, the clock is at the requested rollout.
     """
 
     def __init__(self, run_dir: str, pool: EnginePool) -> None:
@@ -246,7 +246,7 @@ class PolicyClock:
         self._next_look = 0.0
 
     async def look(self, asked: int) -> int:
-        """Rollouts trained; `asked` is the rollout that is asked for now."""
+        """Returns the number of trained rollouts; `asked`: the rollout that is requested now."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY
             await self._refresh()
@@ -259,18 +259,18 @@ class PolicyClock:
         try:
             serving = await self.pool.versions()
         except EngineAway:
-            return  # the pool's requests report it; until then the clock stands
+            return  # the pool's requests report it; until then the clock does not advance
         if serving and min(serving) >= live.version:
             self._version, self.trained = live.version, live.rollout_id + 1
 
 
 def may_start(started: int, trained: int, next_rollout: int, batch: int, staleness: int) -> bool:
-    """Returns whether one more group may start while `started` groups are neither handed out nor dropped."""
+    """Returns whether another group may start while `started` groups are neither delivered nor dropped."""
     return started < (trained + staleness + 1 - next_rollout) * batch
 
 
 def missing(due: Iterable[int], due_finished: Iterable[int], rollout: int, batch: int) -> int:
-    """Returns how many groups that are under way the batch of `rollout` has to wait for; 0 means it can go, if it is
+    """Returns for how many groups in progress the batch of `rollout` must wait; 0: it can be delivered, if it is
     full.
 
     Args:

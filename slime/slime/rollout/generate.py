@@ -1,4 +1,4 @@
-"""One sample: token ids to an engine, token ids back; never through text."""
+"""Generates one sample: sends token ids to an engine and gets token ids back, never through text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ FINISHED = {
 }
 
 POOL_SHARE = 0.9
-"""Of the time for a sample: the pool gives up a little before that, for it knows what the last try met."""
+"""Share of a sample's time limit for the engine pool, which thus gives up a little earlier, with the error of the
+last attempt."""
 
 
 async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
@@ -40,7 +41,7 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
     """
     state = GenerateState.of(args)
     if not sample.tokens:
-        if pictures_of(sample.prompt):  # which take a while to read
+        if pictures_of(sample.prompt):  # decoding them takes a while
             prompt = await asyncio.to_thread(prompt_with_images, state, sample)
             sample.tokens, sample.images = prompt
         else:
@@ -51,7 +52,7 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
     if limit < 1:
         sample.status = SampleStatus.TRUNCATED
         return sample
-    if sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
+    if sampling_params["temperature"] > 0:  # log-probs of greedy answers are at temperature 1
         sample.temperature = sampling_params["temperature"]
     params = {name: value for name, value in sampling_params.items() if value is not None}
     seed = params.pop("sampling_seed", seed_of(args.rollout_seed, sample))
@@ -69,7 +70,7 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
 
 
 def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int], list[ImagePlace]]:
-    """Returns ids of messages with pictures [T], rendered by the model's template, and where their images stand."""
+    """Returns ids of messages with pictures [T], rendered by the model's template, and the places of their images."""
     reader = state.reader
     messages = cast("list[dict[str, Any]]", sample.prompt)
     tools, variables = sample.metadata.get("tools"), template_variables(state.args)
@@ -78,7 +79,7 @@ def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int],
 
 
 def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
-    """Returns ids of a prompt that is a text [T]."""
+    """Returns ids of a text prompt [T]."""
     if not isinstance(sample.prompt, str):
         raise ConfigError(
             "the prompt is a list of messages: add --apply-chat-template, or a --custom-generate-function-path "
@@ -88,7 +89,7 @@ def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
 
 
 def seed_of(rollout_seed: int, sample: Sample, position: int | None = None) -> int:
-    """Returns a seed of its own for each sample, and for each continuation of it; the same in a run that is repeated.
+    """Returns a separate seed for each sample and each continuation of it, reproducible over runs.
 
     Args:
         position: response tokens so far, where `sample` does not hold them.
@@ -98,7 +99,7 @@ def seed_of(rollout_seed: int, sample: Sample, position: int | None = None) -> i
 
 
 def add_answer(sample: Sample, answer: dict[str, Any]) -> None:
-    """Appends what an engine sampled: ids, log-probs, the weight version of each token; sets the status.
+    """Appends an engine's output: ids, log-probs, the weight version of each token; sets the status.
 
     Raises:
         EngineError: the answer lacks log-probs or a finish reason that is known.

@@ -1,4 +1,4 @@
-"""The fate of a finished group: trained on, tried again, or dropped for a reason that is counted."""
+"""Decides whether a finished group is trained on, retried, or dropped for a counted reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GroupFilter:
         self.keeps_all = bool(self.args.rollout_all_samples_process_path)
 
     def judge(self, group: Group) -> Verdict:
-        """Raises DataError, with the reasons, when too many groups in a row were dropped."""
+        """Decides about a group. Raises DataError with the reasons if too many consecutive groups were dropped."""
         if statuses(group) & {SampleStatus.FAILED, SampleStatus.ABORTED, SampleStatus.PENDING}:
             return self._unfinished(group)
         if self.keeps_all:
@@ -87,7 +87,7 @@ class GroupFilter:
 
     @property
     def exhausted(self) -> bool:
-        """Whether more groups in a row were dropped than --rollout-drop-limit."""
+        """Returns whether more consecutive groups were dropped than --rollout-drop-limit."""
         assert self.args.rollout_drop_limit is not None
         return self.in_a_row.total() >= self.args.rollout_drop_limit
 
@@ -101,7 +101,7 @@ class GroupFilter:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the last call; resets them."""
+        """Returns counts since the last call, and resets them."""
         metrics: dict[str, float] = {
             "rollout/dropped_groups": self.drops.total(),
             **reward_failures.take_metrics(),

@@ -47,12 +47,7 @@ def masked(
     kind: str,
     variables: Mapping[str, object] | None = None,
 ) -> Masked:
-    """Returns ids and mask of a conversation.
-
-    Raises:
-        DataError: no answer to train on, or a message that contains the words that begin an answer.
-        ConfigError: the template cannot be read in this way.
-    """
+    """The chat template, with the text that begins an answer."""
     if not any(message["role"] == "assistant" for message in messages):
         raise DataError("the conversation has no message of the assistant to train on")
     passages = KINDS[kind](Renderer(tokenizer, tools, variables), messages)
@@ -69,7 +64,8 @@ def masked(
 
 
 class Renderer:
-    """The chat template, and the words with which it begins an answer."""
+    """Returns the positions of the trained answers in the rendered `messages`, from after `begin` to `end`
+    inclusive."""
 
     def __init__(
         self, tokenizer: ChatTokenizer, tools: Sequence[object] | None, variables: Mapping[str, object] | None
@@ -88,7 +84,7 @@ class Renderer:
         return self.tokenizer.render(messages, self.tools, answer_next=answer_next, variables=self.variables)
 
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
-        """Returns where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
+        """Returns each message (consecutive tool results together) rendered as the last of a conversation."""
         answers = [message for message in messages if message["role"] == "assistant"]
         spans, at = [], text.find(self.begin)
         while at >= 0:
@@ -148,8 +144,7 @@ def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
 
 
 def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:
-    """Returns the conversation before the last answer as a prompt, then its content as it stands, then the end
-    token."""
+    """Returns the conversation before the last answer as a prompt, then its unchanged content, then the end token."""
     *before, answer = messages
     if answer["role"] != "assistant" or not isinstance(answer.get("content"), str):
         raise DataError("distill_qwen trains on the last message, which must be a text of the assistant")

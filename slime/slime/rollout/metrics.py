@@ -1,4 +1,4 @@
-"""Numbers about samples and episodes of agents, and the rows that an evaluation leaves of each attempt.
+"""Metrics of samples and agents' episodes, and the rows of each attempt in an evaluation.
 
 Lengths, truncated and failed samples, groups without an advantage, age of the weights, failed rewards.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
-END = 10_000  # characters of an answer that are looked at
+REPETITIVE = 10.0  # compression ratio of an answer's end by zlib
+END = 10_000  # characters of an answer that are examined
 SAME = 1e-12
 
 SOLVED = 1.0  # an answer with at least this reward solves its prompt
 
 
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
-    """`rollout/*` of a batch."""
+    """Returns `rollout/*` of a batch."""
     samples = [sample for sample in flatten(groups) if sample.counted]
     uncounted = sum(not sample.counted for sample in flatten(groups))
     metrics: dict[str, float] = {
@@ -54,8 +54,8 @@ def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, f
 
 
 def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """Mean, min and max of the rewards of trajectories; where these have several samples, how many trajectories there are
-    and the mean over samples too, `rollout/reward_mean_of_samples`."""
+    """Returns mean, min and max of the rewards of trajectories; if these have several samples, also the number of
+    trajectories and the mean over samples, `rollout/reward_mean_of_samples`."""
     of_samples, rewards = rewards_of(samples, reward_key), trajectory_rewards(samples, reward_key)
     if not rewards:
         return {}
@@ -69,13 +69,13 @@ def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[st
 
 
 def trajectory_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
-    """Returns the reward of each trajectory, the mean over its samples; those without a finite one are left out."""
+    """Returns the reward of each trajectory, the mean over its samples, except those without a finite one."""
     known = [rewards_of(part, reward_key) for part in by_trajectory(samples)]
     return [statistics.fmean(values) for values in known if values]
 
 
 def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
-    """Mean, median, max and min of response tokens, those of the environment included."""
+    """Returns mean, median, max and min of response tokens, including the environment's."""
     lengths = [sample.response_length for sample in samples]
     return {
         f"{name}/mean": sum(lengths) / len(lengths),
@@ -86,7 +86,7 @@ def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """Returns how many groups of several trajectories have equal rewards, in all and by reward."""
+    """Returns how many groups of several trajectories have equal rewards, in total and by reward."""
     several = [values for values in group_rewards(samples, reward_key) if len(values) > 1]
     equal = [values[0] for values in several if max(values) - min(values) <= SAME]
     metrics: dict[str, float] = {"rollout/zero_std/count": len(equal)} if several else {}
@@ -96,7 +96,7 @@ def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[
 
 
 def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """`passrate/pass@k` over the groups of a batch that have the most trajectories."""
+    """Returns `passrate/pass@k` over the groups of a batch that have the most trajectories."""
     groups = group_rewards(samples, reward_key)
     size = max(map(len, groups))
     full = [score for values in groups if len(values) == size for score in values]
@@ -112,7 +112,7 @@ def group_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[lis
 
 
 def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str, float]:
-    """Age in versions of a sample's oldest token, compared with the live weights: `rollout/staleness/*`."""
+    """Returns `rollout/staleness/*`: age in versions of a sample's oldest token, compared with the live weights."""
     known = [sample.versions for sample in samples if sample.versions]
     if not known:
         return {}
@@ -128,7 +128,7 @@ def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str
 
 
 def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
-    """`perf/*` of a rollout that took `seconds`."""
+    """Returns `perf/*` of a rollout that took `seconds`."""
     engines = max(1, args.engine_count)
     tokens = sum(sample.response_length for sample in samples)
     trained = sum(sample.effective_response_length for sample in samples)
@@ -154,7 +154,7 @@ def repetition(sample: Sample) -> bool:
 
 
 def ratio(values: Iterable[bool]) -> float:
-    """Share of true ones; 0 of nothing."""
+    """Returns the share of true values; 0 if empty."""
     known = list(values)
     return sum(known) / len(known) if known else 0.0
 
@@ -170,7 +170,7 @@ class RewardFailures:
         self.in_a_row = 0
 
     def bad(self, kind: str, error: RewardError, limit: int) -> None:
-        """Counts and logs one.
+        """Counts and logs a failure.
 
         Raises:
             ConfigError: it is the `limit`-th in a row.
@@ -183,7 +183,7 @@ class RewardFailures:
             raise ConfigError(f"{limit} rewards failed one after another; the last one: {error}") from error
 
     def take_metrics(self) -> dict[str, float]:
-        """`rollout/reward_failed/{kind}` since the last call."""
+        """Returns `rollout/reward_failed/{kind}` since the last call."""
         taken = {f"rollout/reward_failed/{kind}": float(count) for kind, count in self.counts.items()}
         self.counts.clear()
         return taken
@@ -297,7 +297,7 @@ def _row(sample: Sample, score: float, row: int, attempt: int) -> dict[str, Any]
 
 
 def write_attempts(run_dir: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds rows to the run's file; after a line that a killed writer left incomplete, a new one is begun."""
+    """Appends rows to the run's file; after an incomplete line of a killed writer, starts a new line."""
     path = Path(run_dir) / EVALUATIONS
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:

@@ -1,4 +1,4 @@
-"""The results of two hooks between a finished batch and training: other rewards, or other training data altogether."""
+"""Applies two hooks between a finished batch and training: other rewards, or other training data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def post_processed(
 
 
 def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
-    """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`. Raises DataError."""
+    """Sets (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`. Raises DataError."""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         raise DataError(
             f"{path} must return (raw rewards, rewards), and returned a {type(returned).__name__}"
@@ -77,7 +77,7 @@ def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
 
 
 def samples_of(data: object, path: str) -> list[Sample]:
-    """Samples from training data in slime's form: a dictionary of lists with one entry a sample.
+    """Returns samples from training data in slime's format: a dictionary of lists with one entry a sample.
 
     `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.
 

@@ -19,14 +19,14 @@ PARQUET = (".parquet", ".pq")
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A file and which of its rows count, as Python slices do (`FILE@[100:200]`, `FILE@[:-50]`)."""
+    """A file and the selected rows, as a Python slice (`FILE@[100:200]`, `FILE@[:-50]`)."""
 
     path: Path
     rows: slice
 
     @classmethod
     def parse(cls, text: str) -> PromptFile:
-        """Raises ConfigError if the file is not there, of an unknown kind, or the slice is none."""
+        """Parses a path. Raises ConfigError if the file is missing or of unknown type, or the slice is invalid."""
         match = SLICE.match(text)
         if match is None and "@[" in text:
             raise ConfigError(f"{text!r}: the slice after @ must look like [100:200], [:200] or [-200:]")
@@ -43,7 +43,7 @@ class PromptFile:
         return cls(path, slice(start, stop))
 
     def read(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(where, row) of each row in the slice.
+        """Yields (position, row) of each row in the slice.
 
         Raises:
             DataError: a line that is no JSON object, with its number; a Parquet file that cannot be read.
@@ -113,7 +113,7 @@ class Prompt:
 
 
 def to_prompt(where: str, row: Mapping[str, object], columns: Columns) -> Prompt:
-    """Raises DataError, which names the row, for a column that is missing or of the wrong kind."""
+    """Returns a prompt. Raises DataError, which names the row, for a column that is missing or of the wrong type."""
     prompt = _column(where, row, columns.input, "--input-key")
     if isinstance(prompt, list):
         prompt = [_message(where, message) for message in prompt]
@@ -142,7 +142,7 @@ def _column(where: str, row: Mapping[str, object], name: str, flag: str) -> Any:
 
 
 def _json(where: str, column: str | None, value: object) -> Any:
-    """Parquet files often hold objects as JSON text."""
+    """Returns a value, parsed if it is JSON text, as is common for objects in Parquet files."""
     if not isinstance(value, str):
         return value
     try:
@@ -158,7 +158,7 @@ def _message(where: str, message: object) -> dict[str, Any]:
 
 
 def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
-    """(where, prompt) of all rows of FILE or FILE@[a:b], at least one.
+    """Returns (position, prompt) of all rows of FILE or FILE@[a:b], at least one.
 
     Raises:
         ConfigError: no such file.
@@ -171,5 +171,5 @@ def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
 
 
 def as_messages(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """A text is one message of the user."""
+    """Returns messages; a text becomes one user message."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)

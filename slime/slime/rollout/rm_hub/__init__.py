@@ -1,7 +1,7 @@
-"""The reward hub: from a sample to its reward.
+"""The reward hub: computes a sample's reward.
 
-`--custom-rm-path` names a function of the user's; else `--rm-type`, or the sample's own `metadata["rm_type"]`, names
-one of these. `boxed_NAME` gives NAME the last boxed answer of the response instead of the response.
+`--custom-rm-path` names a custom function; otherwise `--rm-type`, or the sample's `metadata["rm_type"]`, names a
+built-in one. `boxed_NAME` passes the last boxed answer of the response to NAME instead of the response.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
 async def batched_async_rm(
     args: GenerationSide, samples: Sequence[Sample], **keywords: object
 ) -> list[float | dict[str, Any]]:
-    """Returns the rewards of several samples, in order; a function of the user's that takes `samples` gets all at
+    """Returns the rewards of several samples, in order; a custom function with a parameter `samples` gets all at
     once.
 
     Raises:
@@ -105,13 +105,13 @@ async def _wrong_count(values: object, expected: int) -> None:
 
 
 def custom_path(args: RewardArguments, sample: Sample) -> str | None:
-    """`sample.custom_rm_path` or --custom-rm-path."""
+    """Returns `sample.custom_rm_path` or --custom-rm-path."""
     path: str | None = sample.custom_rm_path or args.custom_rm_path
     return path
 
 
 def rm_type_of(args: RewardArguments, sample: Sample) -> str:
-    """`metadata["rm_type"]` or --rm-type.
+    """Returns `metadata["rm_type"]` or --rm-type.
 
     Raises:
         ConfigError: neither, or one that does not exist.
@@ -126,7 +126,7 @@ def rm_type_of(args: RewardArguments, sample: Sample) -> str:
 
 
 def check_rm_type(kind: str, url: str | None) -> None:
-    """Raises ConfigError for a reward that does not exist or lacks its server."""
+    """Raises ConfigError for an unknown reward, or one without its server."""
     name = kind.removeprefix(BOXED)
     if name not in RM_TYPES:
         raise ConfigError(
@@ -145,6 +145,6 @@ async def _built_in(args: GenerationSide, kind: str, sample: Sample) -> Any:
 
 
 def random_reward(args: DataArguments, sample: Sample) -> float:
-    """0.0 or 1.0 by chance, the same for the same --rollout-seed, sample and response; teaches nothing."""
+    """Returns 0.0 or 1.0 at random, reproducible for --rollout-seed, sample and response; teaches nothing."""
     dice = random.Random(f"{args.rollout_seed} {sample.group_index} {sample.index} {sample.response}")
     return float(dice.randint(0, 1))

@@ -1,4 +1,4 @@
-"""Final answers in texts: their place, their notation, and when two are plainly the same."""
+"""Final answers in texts: their position, their notation, and when two are trivially equal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _unbraced(text: str, start: int) -> str | None:
 
 
 def after_thinking(text: str) -> str | None:
-    """Returns the part of a response after its thoughts; None if the thoughts never end."""
+    """Returns the part of a response after its reasoning; None if the reasoning does not end."""
     for mark in ("</think>", "###Response"):
         if mark in text:
             return text.rsplit(mark, 1)[1]
@@ -48,15 +48,15 @@ def after_thinking(text: str) -> str | None:
 
 
 def labels_of(label: object) -> list[str]:
-    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it. An empty
-    one is none: it would make an empty answer right."""
+    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it. An
+    empty one is ignored, because it would make an empty answer right."""
     several = label if isinstance(label, list | tuple) else [label]
     texts = [str(one).strip() for one in several if one is not None]
     return [last_boxed(text) or text for text in texts if text]
 
 
 def normal(answer: str) -> str:
-    """Returns an answer without what does not change it: spacing, dollar signs, text commands, a final full stop."""
+    """Returns an answer without irrelevant parts: spacing, dollar signs, text commands, a final full stop."""
     text = answer.strip().strip("$").strip()
     text = _WRAPPED.sub(r"\1", text)
     for written, meant in (("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\left", ""), ("\\right", "")):
@@ -84,7 +84,7 @@ def as_number(answer: str) -> Fraction | None:
 
 
 def plainly_same(answer: str, label: str) -> bool | None:
-    """Returns whether two answers are equal by numbers and letters; None if algebra has to decide.
+    """Returns whether two answers are equal as numbers or text; None if algebra must decide.
 
     Words are compared as words: to algebra, "dog" and "god" are the same product of letters.
     """

@@ -1,10 +1,10 @@
-"""Rewards that users bring: `--custom-rm-path`, in slime's signature or in the form of a reward model.
+"""Custom rewards: `--custom-rm-path`, with slime's signature or as a reward model.
 
     async f(args, sample, **kw) -> float | dict            async f(args, samples, **kw) -> list
     get_reward_model(config) -> object with .score(prompt, response, next_state) -> float
 
 The number of required parameters distinguishes them, and the parameter's name `sample` from `samples`. Functions that
-are not async are welcome too: they run in threads.
+are not async are accepted too: they run in threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CustomReward:
 
 
 def load_custom_reward(args: object, path: str) -> CustomReward:
-    """Loads it; a reward model is made once for each path and process.
+    """Loads it; a reward model is created once for each path and process.
 
     Raises:
         ConfigError: it has neither of the signatures, or a model that has no `score` or cannot be made.
@@ -73,7 +73,7 @@ def _model(path: str, make: Callable[..., object], args: object) -> Any:
 
 
 def reward_config(args: object) -> dict[str, Any]:
-    """Returns the `config` of `get_reward_model`: every flag by its name, `prm_model_path` among them."""
+    """Returns the `config` of `get_reward_model`: every flag by name, including `prm_model_path`."""
     return {"prm_model_path": None, **vars(args)}
 
 
@@ -85,14 +85,13 @@ def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[An
 
 
 def next_state_of(sample: Sample) -> str:
-    """Returns the text after the response: `metadata["next_state"]`, else the label, as text; "" if there is
-    neither."""
+    """Returns the text after the response: `metadata["next_state"]`, else the label, as text; "" without either."""
     state = sample.metadata.get("next_state", sample.label)
     return "" if state is None else as_text(state)
 
 
 def as_text(value: object) -> str:
-    """Chat messages as lines "role: content"; anything else as it prints."""
+    """Returns chat messages as lines "role: content"; other values by str()."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) and value and all(isinstance(one, Mapping) for one in value):
@@ -101,7 +100,7 @@ def as_text(value: object) -> str:
 
 
 def accepted_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> dict[str, Any]:
-    """Those of `keywords` that the function has room for."""
+    """Returns those of `keywords` that the function accepts."""
     while isinstance(function, functools.partial):
         function = function.func
     parameters = inspect.signature(function).parameters

@@ -1,4 +1,4 @@
-"""Comparing answers by algebra, in processes that can be killed: some expressions never end."""
+"""Compares answers by algebra in processes that can be killed, because some expressions never end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 WORKER = Path(__file__).with_name("grader_worker.py")
 START_SECONDS = 60.0
-ANSWER_SECONDS = 12.0  # above the limits that the worker sets itself, three times 3 s
+ANSWER_SECONDS = 12.0  # more than the worker's own limits, three times 3 s
 LONGEST = 2000
-"""Characters; a longer answer is wrong."""
+"""Characters; a longer answer counts as wrong."""
 
 
 class _Worker:
@@ -41,7 +41,7 @@ class _Worker:
             raise RewardError("the answer grader did not start; is math-verify installed?")
 
     def same(self, answer: str, label: str) -> bool | None:
-        """None if the process gave no answer in time; it has been ended then."""
+        """Returns the comparison; None if the process did not answer in time and was killed."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"answer": answer, "label": label}).encode() + b"\n")
@@ -52,10 +52,10 @@ class _Worker:
         return None if line is None else bool(json.loads(line)["same"])
 
     def _read(self, seconds: float) -> bytes | None:
-        """Returns a whole line, or None at the end of the time or of the process."""
+        """Returns a complete line, or None after the time-out or the end of the process."""
         assert self.process.stdout is not None
         stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
-        ready = select.poll()  # select() knows no descriptor above 1,023, and a busy server has more
+        ready = select.poll()  # select() does not support descriptors above 1,023, and a busy server has more
         ready.register(stream, select.POLLIN)
         while not line.endswith(b"\n"):
             left = until - time.monotonic()
@@ -74,7 +74,7 @@ class _Worker:
 
 
 class Grader:
-    """Up to `size` worker processes, started when they are needed; they end with this process."""
+    """Up to `size` worker processes, started on demand; they end with this process."""
 
     def __init__(self, size: int) -> None:
         self.idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
@@ -105,7 +105,7 @@ class Grader:
             self.idle.put(worker)
 
     def close(self) -> None:
-        """Ends the workers that are idle."""
+        """Ends the idle workers."""
         while not self.idle.empty():
             worker = self.idle.get()
             if worker is not None:
@@ -117,7 +117,7 @@ _graders: list[Grader] = []
 
 
 def grader() -> Grader:
-    """Returns the one of this process."""
+    """Returns this process's grader."""
     with _lock:
         if not _graders:
             _graders.append(Grader(max(1, min(4, (os.cpu_count() or 1) // 2))))

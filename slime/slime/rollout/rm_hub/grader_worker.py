@@ -1,7 +1,7 @@
-"""A process that compares two mathematical answers by algebra; started and, when it hangs, killed by `grader`.
+"""A process that compares two mathematical answers by algebra; started and, if it hangs, killed by `grader`.
 
 Reads lines of JSON {"answer", "label"} and writes {"same": true | false}. It is run as a file and imports nothing of
-slime, so that it starts fast. Comparison and LaTeX parsing are the library math-verify's.
+slime, so that it starts fast. Comparison and LaTeX parsing use the library math-verify.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from math_verify import parse, verify
 
 SECONDS = 3
-"""For parsing each side and for comparing them."""
+"""Time limit for parsing each side and for comparing them."""
 MEMORY = 4 << 30
-"""Bytes of address space; a number like 9^(9^9) must not take the machine's."""
+"""Bytes of address space; a number like 9^(9^9) must not exhaust the machine."""
 
 
 def same(answer: str, label: str) -> bool:

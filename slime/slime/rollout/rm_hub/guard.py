@@ -1,7 +1,8 @@
 """A guard between slime and a reward function: a time limit, threads, a check of the value.
 
-A reward that hangs, raises or is not finite is a `RewardError` that names its sample; the rollout goes on without the
-sample. Where one failure follows another without a single reward between them, the run ends: the function is broken.
+A reward function that hangs, raises or returns no finite value causes a `RewardError` that names its sample; the
+rollout continues without the sample. After consecutive failures without any success, the run ends: the function is
+broken.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ async def guarded(
         _fail(args, "timeout", f"{where}: no answer in {limit:g} s")
     except RewardError as error:
         _fail(args, "error", f"{where}: {error}", error)
-    except Exception as error:  # whatever a user's function raises costs its sample, not the run
+    except Exception as error:  # any exception of a user's function affects its sample, not the run
         cause = f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]
         _fail(args, "error", f"{where} raised {cause}", error)
 
@@ -73,7 +74,7 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
 
 
 def _plain(value: object) -> Any:
-    """Returns an array or tensor of one number as that number; anything else as it is."""
+    """Returns an array or tensor of one number as that number; other values unchanged."""
     if not hasattr(value, "item") or not hasattr(value, "size"):
         return value
     count = value.numel() if hasattr(value, "numel") else value.size
@@ -95,7 +96,7 @@ class UserThreads:
     """Runs users' functions outside the rollout's event loop: blocking ones in a thread each, async ones in a second
     loop. A function that blocks by mistake cannot freeze all requests.
 
-    At most `limit` run at a time; one that hangs keeps its place. The threads end with the process.
+    At most `limit` run concurrently; one that hangs keeps its slot. The threads end with the process.
     """
 
     def __init__(self, limit: int) -> None:
@@ -104,7 +105,7 @@ class UserThreads:
         self.lock = threading.Lock()
 
     async def run(self, function: Callable[..., object], *arguments: object, **keywords: object) -> Any:
-        """Calls it and returns its result, awaited if it is awaitable."""
+        """Calls the function and returns its result, awaited if necessary."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
         result = await self._in_thread(lambda: function(*arguments, **keywords))
@@ -151,6 +152,6 @@ _threads: dict[int, UserThreads] = {}
 
 
 def user_threads(limit: int) -> UserThreads:
-    """Returns the threads of this process for that limit."""
+    """Returns this process's threads for that limit."""
     with _lock:
         return _threads.setdefault(limit, UserThreads(limit))

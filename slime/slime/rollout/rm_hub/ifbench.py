@@ -1,4 +1,4 @@
-"""`ifbench`: whether a response follows all of its prompt's instructions."""
+"""`ifbench`: checks whether a response follows all of its prompt's instructions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.rollout.rm_hub.instructions import CHECKS
 
 
 def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
-    """1.0 where the response after its thoughts follows every instruction, else 0.0.
+    """Returns 1.0 if the response after its reasoning follows every instruction, else 0.0.
 
     `metadata["instruction_id_list"]` names them, `metadata["kwargs"]` has the arguments of each, as in the data sets
     IFEval and IFBench.

@@ -1,7 +1,8 @@
-"""Checks of instructions of IFEval and IFBench: each is a function of a response and the instruction's arguments.
+"""Checks of IFEval's and IFBench's instructions: functions of a response and the instruction's arguments.
 
-Names and arguments are those of the data sets (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv 2507.02833), checked
-strictly. Instructions that need a language detector, a tagger, syllables or a list of names are left out.
+Names and arguments are those of the data sets (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv 2507.02833),
+checked strictly. Instructions that need a language detector, a tagger, syllables or a list of names are not
+supported.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, 
 from slime.rollout.rm_hub.grader import grader
 
 DAPO_TAIL = 300
-"""Characters at the end of a response in which DAPO looks for the answer."""
+"""Characters at the end of a response that DAPO searches for the answer."""
 _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 
 
 def is_right(answer: str, label: object) -> bool:
-    """Returns whether `answer` equals the label (or one of several): as number, as word, else by algebra."""
+    """Returns whether `answer` equals the label (or one of several): as a number, as text, else by algebra."""
     for right in labels_of(label):
         same = plainly_same(answer, right)
         if same if same is not None else grader().same(answer, right):
@@ -23,7 +23,7 @@ def is_right(answer: str, label: object) -> bool:
 
 
 def math_reward(response: str, label: object) -> float:
-    """1.0 where the last boxed answer, or the response itself if it has none, is right; else 0.0."""
+    """Returns 1.0 if the last boxed answer, or the response itself without one, is right; else 0.0."""
     boxed = last_boxed(response)
     return float(is_right(response if boxed is None else boxed, label))
 
