@@ -35,7 +35,7 @@ def give_away(path: Path) -> None:
     ],
     ids=["text", "json", "bytes", "new"],
 )
-def test_nothing_is_written_through_what_somebody_put_in_the_way(
+def test_nothing_is_written_through_a_planted_link(
     tmp_path: Path, write: Callable[[Path], object], temporary: str, kind: str
 ) -> None:
     victim, trap = tmp_path / "victim", tmp_path / temporary

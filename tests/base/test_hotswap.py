@@ -321,7 +321,7 @@ def test_two_processes_never_have_one_name(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_name_whose_files_were_removed_meanwhile_is_taken_anew(
+def test_a_name_whose_files_were_removed_is_acquired_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takeover_id, flock = TakeoverId("0:1", "same", place), fcntl.flock
@@ -339,7 +339,7 @@ def test_a_name_whose_files_were_removed_meanwhile_is_taken_anew(
         assert late.bind()
 
 
-def test_where_a_file_system_has_no_sockets_another_folder_of_the_user_serves(
+def test_without_socket_support_another_folder_of_the_user_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert socket_folder(tmp_path / "processes") == tmp_path / "processes"

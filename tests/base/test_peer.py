@@ -64,7 +64,7 @@ def test_an_ipv6_socket_that_asks_an_ipv4_address_is_found(way: Way) -> None:
 
 @needs_root
 @pytest.mark.parametrize("way", WAYS)
-def test_another_users_connection_is_told_from_ours(way: Way) -> None:
+def test_another_users_connection_is_distinguished_from_ours(way: Way) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         with connection_of_another_user(host, port) as made, server.accept()[0]:
@@ -78,5 +78,5 @@ def test_what_never_was_on_a_socket_is_nobodys() -> None:
 
 
 @linux
-def test_it_is_known_at_once_whether_it_can_be_told() -> None:
+def test_availability_is_known_at_once() -> None:
     assert peer.can_tell() is ("microsoft" not in os.uname().release.lower())

@@ -11,7 +11,7 @@ from claw_base.run_folder.records import live_processes, record_part, record_sel
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="births are told on Linux")
-def test_a_process_is_known_after_somebody_set_the_clock(
+def test_a_process_is_recognised_after_the_clock_was_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_self(tmp_path, "gateway", "gateway")

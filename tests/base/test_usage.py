@@ -18,7 +18,7 @@ from claw_base.run_folder.usage import (
 )
 
 
-def test_a_run_that_rents_nothing_says_nothing(tmp_path: Path) -> None:
+def test_a_run_that_rents_nothing_prints_no_cost(tmp_path: Path) -> None:
     assert rented_usage(tmp_path) is None
     assert summary(tmp_path) is None
 

@@ -300,12 +300,12 @@ ENDS: dict[str, tuple[str, object, object]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_an_end_that_only_looks_alike_is_worth_nothing(name: str) -> None:
+def test_a_similar_but_wrong_final_state_has_no_reward(name: str) -> None:
     func, result, rules = ENDS[name]
     assert score(func, result, rules, {}) == 0.0
 
 
-def test_the_addresses_themselves_are_worth_something() -> None:
+def test_addresses_without_a_page_are_valid() -> None:
     for url in ("http://shop.test/cart.html", "https://www.shop.test/cart.html/"):
         assert score("is_expected_active_tab", {"url": url}, TAB, {}) == 1.0
     assert score("is_expected_active_tab", {"url": "https://www.shop.test/"}, BARE, {}) == 1.0

@@ -112,7 +112,7 @@ async def test_programs_reach_neither_the_pages_nor_the_browser(screen: DesktopS
     assert "browser" not in said and "sites" not in said
 
 
-async def test_the_tree_says_which_windows_there_are(screen: DesktopScreen) -> None:
+async def test_the_tree_lists_the_windows(screen: DesktopScreen) -> None:
     await screen.launch(["xterm", "-title", "Work"])
     await screen.open(["http://forms.test/register.html"])
     shown = await screen.shown(UNIT)

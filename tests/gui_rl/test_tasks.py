@@ -115,7 +115,9 @@ async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None
         ("is_expected_tabs", [{"url": "http://a.test/"}], {"type": "url", "urls": ["http://b.test/"]}, 0.0),
     ],
 )
-def test_metrics_say_what_an_end_is_worth(func: str, result: object, rules: object, expected: float) -> None:
+def test_metrics_report_the_reward_of_an_end(
+    func: str, result: object, rules: object, expected: float
+) -> None:
     assert score(func, result, rules, {}) == expected
 
 

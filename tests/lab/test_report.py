@@ -48,7 +48,7 @@ def test_the_pages_of_this_repository_are_those_of_its_reports() -> None:
     assert list(stale(ROOT)) == [], "run: python -m claw_lab.report"
 
 
-def test_a_measurement_keeps_what_its_file_says() -> None:
+def test_a_measurement_keeps_the_values_of_its_file() -> None:
     given = {**ROW, **GOAL, "interval": [1.8, 2.6], "interval_kind": "range", "n": 4, "note": "quiet"}
     one = read({**given, "conditions": {"load": "2"}})
     assert (one.value, one.unit, one.n, one.met, one.note) == (1.9, "ms", 4, True, "quiet")

@@ -114,7 +114,7 @@ def test_a_start_on_a_bare_machine_refuses_what_its_dry_run_refuses(
         (TOOLS, {**TASKS, "TOOLS_CONFIG": '{"tools": [{"type": "python"}]}'}),
     ],
 )
-def test_what_is_right_goes_on_to_the_installation(
+def test_a_valid_command_continues_to_the_installation(
     script: str, env: dict[str, str], rented_node: Bare, free_port: str
 ) -> None:
     done = rented_node.start(script, PORT=free_port, **env)
@@ -200,7 +200,7 @@ def test_a_fresh_clone_plans_before_the_model_is_downloaded(
     assert "--prm-model-path /nowhere/Qwen3-4B holds no config.json" not in planned.stdout
 
 
-def test_a_machine_that_joins_without_a_gpu_is_refused_unless_it_says_so(tmp_path: Path) -> None:
+def test_a_machine_without_a_gpu_is_rejected_unless_declared(tmp_path: Path) -> None:
     bare = Bare(tmp_path)
     env = {**CLUSTER, "NODE_RANK": "1", "HF_CKPT": str(TINY)}
     done = bare.start(TWO_NODES, **env)

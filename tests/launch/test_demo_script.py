@@ -55,7 +55,7 @@ def test_a_folder_that_was_there_before_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--person", "teacher"), ("--person=teacher",)])
-def test_who_talks_in_the_demo_can_be_chosen(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_the_person_of_the_demo_can_be_chosen(tmp_path: Path, words: tuple[str, ...]) -> None:
     told = demo(tmp_path, "--demo", *words, "--seed", "3").stdout
     assert f"{' '.join(words)} --pid" in told
 

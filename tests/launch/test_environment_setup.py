@@ -34,7 +34,7 @@ WHOLE = 'printf "#!/bin/sh\\nexit 0\\n" > "$3/bin/python"; chmod +x "$3/bin/pyth
 INTERRUPTED = WHOLE + "; kill -INT $PPID; exit 130"
 
 
-def test_an_environment_whose_making_was_interrupted_is_made_anew(tmp_path: Path) -> None:
+def test_an_interrupted_environment_is_created_again(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     assert make_venv(fake_python(tmp_path / "stopped", INTERRUPTED), venv).returncode != 0
     assert (venv / "bin" / "python").exists()  # which looks whole
@@ -98,7 +98,7 @@ def test_what_is_locked_is_installed_on_the_python_that_it_was_locked_for(
 
 
 @pytest.mark.parametrize(("works", "asked"), [(True, 1), (False, 2)])
-def test_where_a_locked_version_cannot_be_installed_the_newest_is_taken(
+def test_if_a_locked_version_cannot_be_installed_the_newest_is_used(
     tmp_path: Path, works: bool, asked: int
 ) -> None:
     python = tmp_path / "python"
@@ -125,7 +125,7 @@ def test_no_environment_is_packaged_for_a_ray_job() -> None:
     assert found.stdout.split() == names
 
 
-def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+def test_another_users_folder_is_not_changed(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "notes.txt").write_text("mine")

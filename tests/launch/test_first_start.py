@@ -60,16 +60,14 @@ def test_without_a_key_it_serves_this_machine_and_with_one_others_too(
     assert done.returncode == 2 and "open to others" in done.stderr
 
 
-def test_an_engine_that_somebody_installed_is_left_to_them(machine: GpuMachine, free_port: str) -> None:
+def test_an_engine_installed_by_the_user_is_not_changed(machine: GpuMachine, free_port: str) -> None:
     own = str(machine.folder / "trainer-sglang" / "bin" / "python")
     for words, env in (((), {"SGLANG_PYTHON": own}), (("--engine-python", "/own/python"), {})):
         assert machine.bash(SCRIPT, *words, cwd=SLIME, PORT=free_port, **env).returncode == 0
     assert not any("pip install" in call for call in machine.calls())
 
 
-def test_an_engine_on_the_card_of_a_trainer_is_told_to_compute_with_little_beside_its_share(
-    machine: GpuMachine, free_port: str
-) -> None:
+def test_an_engine_on_a_trainers_gpu_gets_small_working_memory(machine: GpuMachine, free_port: str) -> None:
     graphs = "--sglang-cuda-graph-max-bs-decode"
     for script, env, told in (
         (ONE_GPU, {}, f"--chunked-prefill-size 2048 {graphs} 16 "),
@@ -89,7 +87,7 @@ def test_one_queue_to_the_gpu_is_for_megatron_alone(machine: GpuMachine, free_po
         assert f"connections={connections} " in machine.calls()[-1]
 
 
-def test_weights_that_were_not_downloaded_to_the_end_are_told_before_anything_is_installed(
+def test_incomplete_downloads_of_weights_are_reported_before_anything_is_installed(
     machine: GpuMachine,
 ) -> None:
     (machine.model / "model.safetensors").unlink()
@@ -145,7 +143,7 @@ def test_a_torch_that_does_not_load_in_time_is_not_taken_for_one_without_gpus(ma
     assert "torch 2.13.0 took longer than" in told and "missing  torch" not in told
 
 
-def test_a_machine_is_told_its_gpus_and_a_driver_that_is_too_old(tmp_path: Path) -> None:
+def test_a_dry_run_reports_gpus_and_a_too_old_driver(tmp_path: Path) -> None:
     told = GpuMachine(tmp_path, gpus=2, driver="535.104.05").bash(CHECK).stdout
     assert told.count("ok       GPU NVIDIA H100 80GB HBM3, 81559 MiB\n") == 2
     assert "missing  driver that is new enough (there is 535.104.05)" in told and "cuda-compat-13-0" in told
@@ -190,7 +188,7 @@ def test_gpus_that_a_variable_hides_are_not_counted(machine: GpuMachine) -> None
     assert "8 GPUs are asked for and 2 are there (CUDA_VISIBLE_DEVICES=0,1, of 8)" in done.stderr
 
 
-def test_a_file_that_is_cut_short_is_told_before_anything_is_installed(machine: GpuMachine) -> None:
+def test_a_truncated_file_is_reported_before_anything_is_installed(machine: GpuMachine) -> None:
     (machine.model / "model.safetensors").write_bytes(b"\x10\0\0")
     done = machine.bash(SCRIPT, cwd=SLIME)
     assert done.returncode == 2 and "cut short" in done.stderr and "hf download" in done.stderr

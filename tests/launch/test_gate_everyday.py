@@ -125,7 +125,7 @@ def test_every_form_has_its_examples() -> None:
     assert tested == set(forms())
 
 
-def test_wishes_stand_in_questions_system_messages_and_complaints() -> None:
+def test_requests_are_in_questions_system_messages_and_complaints() -> None:
     wishes = [row["messages"] for row in ROWS if "form" in row]
     system = sum(messages[0]["role"] == "system" for messages in wishes)
     complaints = sum(len(messages) == 3 and messages[0]["role"] == "user" for messages in wishes)

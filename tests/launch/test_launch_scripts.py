@@ -171,7 +171,7 @@ def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_says_what_it_is_for(name: str) -> None:
+def test_a_script_describes_itself(name: str) -> None:
     told = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
     assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 6
 

@@ -79,7 +79,7 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
     assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
 
 
-def test_a_dry_run_lists_what_somebody_gave_and_counts_the_rest() -> None:
+def test_a_dry_run_lists_given_arguments_and_counts_the_rest() -> None:
     short = dry(SELECT, DRY_RUN="1", LORA_ARGS="--lora-rank 8").stdout
     assert "--lora-rank" in short and "--lr-warmup-iters" not in short
     assert "more arguments have their defaults; DRY_RUN=full lists them" in short
@@ -91,7 +91,7 @@ def test_a_dry_run_asked_for_in_any_word_starts_nothing(word: str) -> None:
     assert "fits     every part" in dry(SELECT, DRY_RUN=word).stdout
 
 
-def test_a_dry_run_says_what_its_start_would_refuse() -> None:
+def test_a_dry_run_reports_errors_of_a_start() -> None:
     told = dry(SELECT, HF_CKPT="Qwen/Qwen3-4B").stdout
     assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
     assert "set SGLANG_API_KEY to a secret" in told
@@ -293,12 +293,12 @@ def test_no_model_is_asked_for_more_tokens_than_it_was_made_for(
     assert arguments(done.stdout)["--context-length"] == length, done.stderr
 
 
-def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:
+def test_missing_parts_of_vllm_are_named() -> None:
     told = bash("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
     assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told
 
 
-def test_a_plan_that_does_not_fit_says_so() -> None:
+def test_a_plan_that_does_not_fit_is_reported() -> None:
     done = dry(ONE_GPU, GPU_TYPE="12GB")
     assert done.returncode == 1
     assert "problem  the trainer needs" in done.stdout
@@ -352,7 +352,7 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
     assert "nvidia-smi finds no GPU here" in done.stderr
 
 
-def test_a_dry_run_says_what_several_machines_need_to_meet() -> None:
+def test_a_dry_run_reports_what_several_machines_need_to_connect() -> None:
     script = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
     assert "set MASTER_ADDR to the address of the first machine" in dry(script).stdout
     told = dry(script, MASTER_ADDR="10.0.0.1").stdout
@@ -361,7 +361,7 @@ def test_a_dry_run_says_what_several_machines_need_to_meet() -> None:
     assert "MASTER_ADDR to" not in dry(SELECT).stdout
 
 
-def test_a_dry_run_on_a_machine_with_gpus_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_dry_run_on_a_machine_with_gpus_lists_missing_parts(tmp_path: Path) -> None:
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
     gpus = "".join(f"GPU {number}: NVIDIA H100 (UUID: {number})\n" for number in range(8))
@@ -388,7 +388,7 @@ def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("script", [SELECT, ONE_GPU])
-def test_a_script_says_what_it_is_for(script: str) -> None:
+def test_a_script_describes_itself(script: str) -> None:
     told = bash(script, "--help").stdout
     assert f"bash {script}" in told and "DRY_RUN=1" in told
 

@@ -106,7 +106,7 @@ async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
     assert [one.kind for one in store.judgements.of_turn(turn.id)] == ["eval", "hint"]
 
 
-async def test_what_a_judge_or_a_person_says_of_a_liked_turn_becomes_no_hint_and_no_wish(
+async def test_comments_on_a_liked_turn_become_no_hint_and_no_preference(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     judged, thumbs_up = answered("Great, just what I wanted!"), answered("x")
@@ -131,7 +131,7 @@ async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_the
     assert binary.asked == ["eval"]
 
 
-async def test_what_a_person_said_is_the_hint_and_the_judge_is_asked_for_the_score_alone(
+async def test_a_persons_text_is_the_hint_and_the_judge_only_scores(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     backend, turn = Backend(), answered("x")
@@ -188,7 +188,7 @@ async def test_a_teacher_that_is_away_for_all_is_waited_for_and_costs_no_turn(
     assert store.status.counts()["dropped"] == {}
 
 
-async def test_what_a_teacher_said_survives_the_store_and_a_move_to_another(
+async def test_a_teachers_log_probs_survive_the_store_and_an_import(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered, tmp_path: Path
 ) -> None:
     turn = answered("x")

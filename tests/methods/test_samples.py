@@ -38,7 +38,7 @@ def hinted(*hints: str) -> Judgement:
         ("openclaw_combine.topk_select:sample_from_judged_turn", Needs(hint=True, teacher="topk")),
     ],
 )
-def test_a_method_says_what_it_needs_of_a_turn(path: str, needs: Needs) -> None:
+def test_a_method_declares_what_it_needs_of_a_turn(path: str, needs: Needs) -> None:
     assert Method.load(path).needs({}) == needs
 
 
@@ -123,7 +123,7 @@ def test_without_weight_of_the_rewards_a_score_alone_is_no_signal(
     assert combine.sample_from_judged_turn(make_turn(), [scored(1), hinted()], context) == Drop("no_signal")
 
 
-def test_without_weight_of_the_teacher_nobody_is_asked_for_one(make_turn: MakeTurn) -> None:
+def test_without_weight_no_teacher_is_used(make_turn: MakeTurn) -> None:
     context = MethodContext(None, {"topk_w_opd": 0.0})
     draft = topk_select.sample_from_judged_turn(make_turn(), [scored(1), hinted(LONG)], context)
     assert isinstance(draft, SampleDraft) and draft.teacher_tokens_candidates is None

@@ -80,7 +80,7 @@ def test_what_cannot_work_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_what_the_sdk_says_in_many_lines_becomes_one() -> None:
+def test_multi_line_errors_of_the_sdk_become_one_line() -> None:
     with pytest.raises(ConfigError) as refusal, refusals("Fireworks cannot rent"):
         raise RuntimeError("\nTrainer failed\n  because of capacity\nSee the console")
     assert str(refusal.value) == "Fireworks cannot rent: Trainer failed because of capacity"

@@ -36,7 +36,7 @@ class Learner:
         self.ended.append(session)
 
 
-def test_rounds_are_checked_by_their_programs_and_told_what_fails(tmp_path: Path) -> None:
+def test_rounds_are_checked_by_their_programs_and_get_feedback(tmp_path: Path) -> None:
     one = {"task": "write", "check": list(SAYS_LONG), "feedback": "longer"}
     file = tmp_path / "days.json"
     file.write_text(json.dumps({"days": [{"rounds": [one, one]}, {"name": "second", "rounds": [one]}]}))

@@ -55,7 +55,7 @@ def test_the_demo_waits_as_long_as_the_supervisor_tries_and_gives_up_in_one_line
     )
 
 
-def test_a_minute_of_waiting_is_told(
+def test_a_minute_of_waiting_is_logged(
     tmp_path: Path, supervisor: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "TOLD_AFTER_SECONDS", 0.0)
@@ -74,20 +74,20 @@ def test_a_minute_of_waiting_is_told(
     assert told[0].startswith("still starting after ")
 
 
-def test_a_server_that_somebody_else_started_is_waited_for_for_a_time() -> None:
+def test_a_server_started_by_another_process_is_awaited_for_a_time() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(SystemExit) as end:
         asyncio.run(readiness.wait_until_ready(url, 0.1, None, None))
     assert str(end.value) == f"error: {url} did not get ready: no answer came"
 
 
-def test_what_a_refused_start_says_is_the_reason(tmp_path: Path) -> None:
+def test_a_rejected_start_prints_the_reason(tmp_path: Path) -> None:
     log = tmp_path / "driver.out"
     log.write_text("error: --typo is no flag\nsupervisor: stopping what this run started\n")
     assert readiness.reason(log) == "--typo is no flag"
 
 
-def test_a_long_measurement_tells_how_far_it_is() -> None:
+def test_a_long_measurement_reports_progress() -> None:
     answers, told = [40], []
 
     async def measure() -> None:

@@ -90,7 +90,7 @@ def test_the_first_reply_is_remembered_as_an_honest_person_would_find_it() -> No
         assert session.satisfied_at_once is content
 
 
-def test_somebody_neutral_says_nothing_about_replies() -> None:
+def test_a_neutral_person_gives_no_feedback() -> None:
     session = NeutralUser(3).session()
     said = [session.opening, session.next_message("nonsense"), session.next_message("7")]
     assert len(set(said)) == 3 and None not in said
@@ -99,7 +99,7 @@ def test_somebody_neutral_says_nothing_about_replies() -> None:
     assert NeutralUser(3).session().opening == said[0]
 
 
-def test_who_talks_in_a_trial_follows_its_plan() -> None:
+def test_the_person_in_a_trial_follows_its_plan() -> None:
     people = ("honest", "careless", "neutral", "occasional")
     kinds = [type(Plan((STUDENT,), who=who).people(1)[0]) for who in people]
     assert kinds == [ScriptedUser, HostileUser, NeutralUser, OccasionalUser]

@@ -91,7 +91,7 @@ def test_a_folder_is_read_wherever_its_paths_begin() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_said(
+def test_problems_of_a_folder_are_reported(
     tmp_path: Path, file: str, edit: Callable[[Any], Any], named: str
 ) -> None:
     folder = tmp_path / "bench"
@@ -183,7 +183,7 @@ def test_without_a_sandbox_no_command_runs_unless_that_is_allowed(unboxed: None)
         place.read("AGENTS.md")
 
 
-def test_a_talk_that_no_longer_fits_begins_anew_with_the_question() -> None:
+def test_a_talk_that_no_longer_fits_restarts_with_the_question() -> None:
     bench = read_bench(FOLDER)
     model = Scripted("no file", "too long", r"\bbox{A,D}", "Fine.")
     [played] = play(bench, bench.days[:1], model, places(False), False, "t")

@@ -102,7 +102,7 @@ def test_each_person_wants_something_else():
     assert assess("teacher", PROBLEM, f"Well done for asking! {PROSE}").content
 
 
-def test_wrong_results_lost_steps_and_collapse_are_told_apart():
+def test_wrong_results_lost_steps_and_collapse_are_distinguished():
     wrong = assess("student", PROBLEM, "He had 12 apples and bought more, 12 + 7 = 18, so he has 18 apples.")
     assert not wrong.right and not wrong.steps
     lost = assess(
@@ -210,7 +210,9 @@ def test_a_failing_agent_is_asked_again_and_then_named(fake):
         dead.say("s", "hi")
 
 
-def test_missing_keys_and_phases_out_of_order_are_said_in_one_line(dataset, tmp_path, monkeypatch, capsys):
+def test_missing_keys_and_phases_out_of_order_are_reported_in_one_line(
+    dataset, tmp_path, monkeypatch, capsys
+):
     monkeypatch.delenv("OPENCLAW_GATEWAY_TOKEN", raising=False)
     assert main(STUDENT, ["--dataset", str(dataset)]) == 1
     assert "OPENCLAW_GATEWAY_TOKEN is not set" in capsys.readouterr().err

@@ -89,7 +89,7 @@ class Served:
         ((LONG, LONG), False, ["complaint", "complaint"]),
     ],
 )
-async def test_somebody_complains_once_and_thanks_for_what_is_short(
+async def test_a_brief_person_complains_once_and_thanks_for_short_answers(
     answers: tuple[str, ...], first: bool, said: list[str]
 ) -> None:
     served = Served(*answers)

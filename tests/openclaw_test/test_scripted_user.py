@@ -36,7 +36,7 @@ def test_three_formatted_replies_get_two_different_complaints_and_the_student_gi
     assert [attempt.number for attempt in session.attempts] == [1, 2, 3]
 
 
-def test_a_patient_student_goes_on_with_the_next_problem() -> None:
+def test_a_student_continues_with_the_next_problem_after_thanks() -> None:
     session = ScriptedUser(seed=3, go_on=0.99).session()
     first = session.problem
     session.next_message(reply(first, "prose"))

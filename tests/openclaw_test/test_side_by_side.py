@@ -3,7 +3,7 @@ from __future__ import annotations
 from openclaw_test.loop.side_by_side import side_by_side
 
 
-def test_both_answers_stand_beside_each_other_in_columns() -> None:
+def test_both_answers_are_shown_in_columns() -> None:
     shown = side_by_side("2+3?", "1. **Add** them, which gives five.\n2. **5**", "2 + 3 is 5.", width=43)
     assert shown.splitlines() == [
         "one answer to: 2+3?",

@@ -78,13 +78,13 @@ def output(*log_probs: list[float]) -> Any:
         (503, "down", ServiceAway),
     ],
 )
-def test_a_failure_is_worth_another_try_or_not(status: int, text: str, kind: type[Exception]) -> None:
+def test_a_failure_is_retryable_or_not(status: int, text: str, kind: type[Exception]) -> None:
     error = translated(failed(status, text))
     assert type(error) is kind
     assert "\n" not in str(error)
 
 
-def test_what_is_no_answer_of_the_service_is_worth_another_try() -> None:
+def test_an_invalid_answer_of_the_service_is_retried() -> None:
     assert type(translated(TimeoutError())) is ServiceAway
     assert (
         type(translated(tinker.APIConnectionError(request=httpx.Request("GET", "http://x")))) is ServiceAway

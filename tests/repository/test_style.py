@@ -48,7 +48,7 @@ def test_shell_scripts_pass_shellcheck() -> None:
     run(shellcheck, "--exclude", "SC1091,SC2034,SC2154", *gpu[1:])
 
 
-def test_every_top_level_folder_says_what_it_is_for() -> None:
+def test_every_top_level_folder_has_a_purpose_in_its_readme() -> None:
     folders = {Path(name).parts[0] for name in tracked("*") if len(Path(name).parts) > 1}
     missing = [f for f in sorted(folders) if not f.startswith(".") and not (ROOT / f / "README.md").is_file()]
     assert not missing

@@ -32,7 +32,7 @@ def samples(count: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("name", ["r_{rollout_id}.json", "deep/{rollout_id}.json.gz"])
-def test_what_was_saved_comes_back_equal_to_the_last_bit(tmp_path: Path, name: str) -> None:
+def test_a_saved_state_is_restored_bit_identically(tmp_path: Path, name: str) -> None:
     pattern = str(tmp_path / name)
     path = replay.save(pattern, 7, samples(3))
     assert path == tmp_path / name.format(rollout_id=7)

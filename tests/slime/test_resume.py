@@ -108,7 +108,7 @@ def undisturbed(
     return run_dir, final_state(run_dir)
 
 
-def test_an_undisturbed_run_keeps_the_newest_checkpoints_and_tells_its_numbers(
+def test_an_undisturbed_run_keeps_the_newest_checkpoints_and_reports_numbers(
     undisturbed: tuple[Path, dict[str, Any]],
 ) -> None:
     run_dir, _ = undisturbed
@@ -162,7 +162,7 @@ def live(run_dir: Path) -> list[tuple[int, int, str]]:
     return [(entry["rollout_id"], entry["version"], entry["checksum"]) for entry in told]
 
 
-def test_a_run_that_is_stopped_in_a_step_goes_on_behind_it_and_ends_bit_identical(
+def test_a_run_stopped_in_a_step_resumes_after_it_and_ends_bit_identical(
     tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
 ) -> None:
     words = ("--load-debug-rollout-data", recorded, "--save-interval", "20")

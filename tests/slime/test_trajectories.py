@@ -68,7 +68,7 @@ def test_different_rewards_in_a_compared_trajectory_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("key", "now"), [(None, "is not given"), ("sorce", "is sorce")])
-def test_a_run_whose_rewards_have_other_names_is_told_so_and_ends(key: str | None, now: str) -> None:
+def test_a_run_with_an_unknown_reward_key_ends_with_an_error(key: str | None, now: str) -> None:
     named: list[Any] = [{"score": 1.0, "acc": 0.0}, {"score": -1.0, "acc": 0.0}]
     samples = [Sample(index=i, reward=reward) for i, reward in enumerate(named)]
     with pytest.raises(ConfigError, match=f"names acc, score: choose one with --reward-key, which {now}"):
@@ -124,7 +124,7 @@ def test_a_step_alone_in_its_bucket_keeps_its_reward_and_equal_ones_get_none() -
     assert [part[0].reward for part in spans] == [0.0, 0.5, 0.0]
 
 
-def test_a_step_score_without_span_stands_on_all_that_the_model_wrote() -> None:
+def test_a_step_score_without_span_applies_to_all_sampled_tokens() -> None:
     [sample] = turns(0, 1, 9.0, step_wise={"step_scores": [0.25]})
     sample.loss_mask = [0, 1]
     assert [(s.start, s.end, s.index, s.reward) for s in steps_of([sample], None)[0]] == [(1, 2, 0, 0.25)]

@@ -29,7 +29,7 @@ def test_instances_of_a_package_are_noticed_by_its_tests_and_repaired_by_their_r
 
 
 @pytest.mark.usefixtures("environments")
-def test_a_package_whose_tests_do_not_pass_is_refused(repository: Path) -> None:
+def test_a_package_whose_tests_fail_is_rejected(repository: Path) -> None:
     (repository / "tests" / "test_calc.py").write_text("import nothing_here\n")
     with pytest.raises(DataError, match="its tests do not pass here"):
         list(instances(str(repository), 1, seed=1, seconds=60))

@@ -37,7 +37,7 @@ def test_training_files_have_the_row_in_their_metadata() -> None:
     ) == to_instance(ROW, "row 1")
 
 
-def test_r2e_says_what_is_expected_of_each_test() -> None:
+def test_r2e_defines_the_expected_result_of_each_test() -> None:
     row = {name: value for name, value in ROW.items() if name not in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     row["expected_output_json"] = json.dumps({"test_a": "PASSED", "test_b": "FAILED"})
     assert to_instance(row, "row 1").fail_to_pass == ("test_a",)

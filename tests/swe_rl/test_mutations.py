@@ -62,7 +62,7 @@ def test_another_version_of_the_file_is_refused() -> None:
         one.apply(SOURCE)
 
 
-def test_what_is_no_python_afterwards_is_told() -> None:
+def test_an_invalid_python_after_installation_is_reported() -> None:
     assert compiles(SOURCE)
     assert not compiles("def f(:\n")
 

@@ -49,5 +49,5 @@ def test_a_remote_run_without_hosts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [*SPLITS, "run_tiny_swe_rl"])
-def test_a_script_says_what_it_is_for(name: str) -> None:
+def test_a_script_describes_itself(name: str) -> None:
     assert f"bash swe-rl/{name}.sh" in bash(f"swe-rl/{name}.sh", "--help").stdout

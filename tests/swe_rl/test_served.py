@@ -65,7 +65,7 @@ def test_a_request_names_no_path_outside_of_the_folder_of_tasks(tasks: Path, col
     assert refused(named, tasks.resolve()) and refused(named, None)
 
 
-def test_what_lies_below_it_packages_and_images_of_registries_are_served(tasks: Path) -> None:
+def test_files_below_it_packages_and_registry_images_are_served(tasks: Path) -> None:
     below: dict[str, object] = {"folder": str(tasks / "repository")}
     assert not refused(below, tasks.resolve()) and refused(below, None)
     published: list[dict[str, object]] = [
@@ -76,7 +76,7 @@ def test_what_lies_below_it_packages_and_images_of_registries_are_served(tasks: 
     assert not any(refused(one, folder) for one in published for folder in (None, tasks.resolve()))
 
 
-def test_a_pool_refuses_the_folder_of_somebody_else_before_it_copies_it(
+def test_a_pool_rejects_another_users_folder_before_copying(
     tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWE_TASKS_DIR", str(tasks))

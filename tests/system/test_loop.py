@@ -108,7 +108,7 @@ def test_talking_trains_and_new_weights_go_live(loop: Loop, client: OpenAI) -> N
     assert status["samples"]["trained"] >= 4
 
 
-def test_what_was_learned_is_reported_beside_the_first_model(
+def test_learning_is_reported_relative_to_the_first_model(
     loop: Loop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
@@ -127,7 +127,7 @@ def test_what_was_learned_is_reported_beside_the_first_model(
     assert (loop.run_dir / "progress").is_dir()
 
 
-def test_stored_ids_are_the_ids_the_client_was_told(loop: Loop, client: OpenAI) -> None:
+def test_stored_ids_are_the_ids_sent_to_the_client(loop: Loop, client: OpenAI) -> None:
     answer = client.chat.completions.create(
         model="tiny-claw",
         messages=[{"role": "user", "content": PROBLEM}],

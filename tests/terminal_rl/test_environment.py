@@ -88,7 +88,7 @@ async def test_a_shell_keeps_its_folder_and_variables_and_others_have_their_own(
     assert "No such file" in await episode.run("cd nowhere") and await episode.run("true") == "[no output]"
 
 
-async def test_what_takes_long_goes_on_in_the_background_and_is_viewed_typed_into_and_killed(
+async def test_a_long_command_runs_in_the_background_and_can_be_viewed_fed_and_killed(
     play: Play,
 ) -> None:
     episode = await play()

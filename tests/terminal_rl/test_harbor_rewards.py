@@ -74,7 +74,7 @@ def test_rewards_are_read_as_harbor_reads_them(files: dict[str, str], rewards: d
         ({"reward.json": "{"}, "cannot be read"),
     ],
 )
-def test_what_is_no_reward_is_said(files: dict[str, str], complaint: str) -> None:
+def test_an_invalid_reward_is_reported(files: dict[str, str], complaint: str) -> None:
     with pytest.raises(NoReward, match=complaint):
         rewards_of(files)
 
@@ -141,7 +141,7 @@ def test_a_script_that_hangs_or_is_silent_because_of_the_agent_fails_the_task(tm
 
 
 @boxes
-def test_a_script_that_never_gives_a_reward_is_nobodys_failed_task(tmp_path: Path) -> None:
+def test_a_script_without_a_reward_is_not_a_failed_task(tmp_path: Path) -> None:
     path = harbor_task(tmp_path, "# reward.txt is for others\necho no such luck")
     with pytest.raises(EnvironmentAway, match=r"give no reward: .* it printed: no such luck"):
         worked(path, "true")

@@ -127,7 +127,7 @@ def test_a_dockerfile_that_cannot_be_built_is_refused_in_a_line(write_task: Writ
     assert left_of(podman) == ""
 
 
-def test_what_is_not_beside_the_dockerfile_is_refused_without_a_build(write_task: Write) -> None:
+def test_a_file_outside_the_dockerfiles_folder_is_rejected_without_a_build(write_task: Write) -> None:
     path = write_task().path
     (path / "Dockerfile").write_text("COPY nothing /app/")
     with pytest.raises(TaskError, match="there is no nothing"):

@@ -19,7 +19,7 @@ from tests.terminal_rl.conftest import Write
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
-async def test_an_episode_in_a_pool_is_worth_what_its_tests_say(
+async def test_an_episode_in_a_pool_is_rewarded_by_its_tests(
     write_task: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATASET_DIR", str(write_task().path.parent))

@@ -74,7 +74,7 @@ def test_a_task_without_tests_is_refused(write_task: Write, tmp_path: Path) -> N
         read_task(tmp_path)
 
 
-def test_a_dockerfile_says_where_files_go(write_task: Write) -> None:
+def test_a_dockerfile_defines_where_files_go(write_task: Write) -> None:
     docker = "# a comment\nFROM debian \\\n  AS base\nWORKDIR /srv/work\nCOPY data data\nCOPY one.txt ./\nCMD bash\n"
     task = write_task(Dockerfile=docker, data__a="1", one_dot_txt="2")
     assert task.workdir == "/srv/work"

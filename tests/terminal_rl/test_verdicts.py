@@ -89,7 +89,7 @@ def test_the_agent_never_sees_the_tests_and_nothing_of_it_runs_beside_them(write
 import time
 from pathlib import Path
 
-def test_nothing_goes_on():
+def test_nothing_continues():
     before = Path("/app/beats").read_text()
     assert before and Path("/app/seen").read_text() == ""
     time.sleep(0.5)

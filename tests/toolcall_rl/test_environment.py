@@ -210,7 +210,7 @@ async def test_a_server_that_ends_is_infrastructure_and_is_started_again(served:
     assert await shown(served, "my_add", a=1, b=1) == "2\n[image]"
 
 
-async def test_a_server_that_is_slow_is_told_to_the_model_and_one_that_does_not_greet_is_away() -> None:
+async def test_a_slow_server_is_reported_to_the_model_and_a_silent_one_is_unavailable() -> None:
     slow = McpSource([sys.executable, SERVER], {}, only=frozenset({"sleep"}))
     assert [tool.name for tool in await slow.tools()] == ["sleep"]
     assert slow.client is not None

@@ -70,7 +70,7 @@ def test_what_is_thought_is_neither_call_nor_answer() -> None:
         ("<tool_call>print(1)</tool_call>", "no JSON"),
     ],
 )
-def test_a_turn_that_leads_nowhere_is_told_what_is_wrong(text: str, complaint: str) -> None:
+def test_an_invalid_turn_gets_an_error_message(text: str, complaint: str) -> None:
     with pytest.raises(CallError, match=complaint):
         FORMAT.calls(text, [PYTHON])
 

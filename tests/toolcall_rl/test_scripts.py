@@ -70,5 +70,5 @@ def test_a_run_without_tasks_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, "run_tiny_toolcall_rl"])
-def test_a_script_says_what_it_is_for(name: str) -> None:
+def test_a_script_describes_itself(name: str) -> None:
     assert f"bash toolcall-rl/{name}.sh" in bash(f"toolcall-rl/{name}.sh", "--help").stdout

@@ -124,7 +124,7 @@ def test_a_config_that_includes_itself_is_refused_with_the_way(tmp_path: Path) -
         (text_of({"type": "mcp", "command": ["no-such-program-here"]}), "there is no program"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(config: str, said: str) -> None:
+def test_errors_are_reported_in_one_line(config: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
         read_tools(config)
     assert "\n" not in str(refused.value)

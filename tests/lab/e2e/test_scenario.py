@@ -67,7 +67,7 @@ def test_a_lost_turn_a_wrong_next_state_and_leaked_context_are_found():
     assert "of somebody else" in mismatches(_talk(), stored)[0]
 
 
-def test_a_wrong_session_a_wrong_reply_and_an_end_that_was_not_told_are_found():
+def test_a_wrong_session_a_wrong_reply_and_a_missing_end_are_detected():
     stored = _stored()
     stored[1].session_id = "s2"
     found = checks.conversation_problems([_talk()], stored)
@@ -137,7 +137,7 @@ def server():
     made.server_close()
 
 
-def test_the_relay_tells_the_requests_of_one_connection_apart_and_times_them(server):
+def test_the_relay_separates_and_times_the_requests_of_one_connection(server):
     with Relay(server.server_address[1]) as relay, httpx.Client(trust_env=False) as client:
         for _ in range(3):
             client.post(f"http://127.0.0.1:{relay.port}/v1/chat/completions", json={"text": "x" * 200_000})

@@ -113,7 +113,7 @@ def test_sums_that_do_not_hold(text: str) -> None:
         "It is not true that 2 + 2 = 5.",
     ],
 )
-def test_what_only_resembles_a_sum_tells_nothing(text: str) -> None:
+def test_text_that_only_resembles_a_sum_is_no_evidence(text: str) -> None:
     assert arithmetic_holds(text) is None
 
 

@@ -93,7 +93,7 @@ def test_a_fused_layer_and_a_backend_that_are_wrong_fail_the_check(
     assert "fsdp sdpa" in spoiled(monkeypatch, tmp_path / "agreement", "agreement")
 
 
-def test_without_a_gpu_it_says_what_to_do(
+def test_without_a_gpu_it_prints_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu_check"])

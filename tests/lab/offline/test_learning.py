@@ -78,7 +78,7 @@ def talk(loop: LocalLoop, sessions: int, seed: int = 0, person: str | None = Non
 
 
 @pytest.mark.parametrize("method", LEARNING, ids=lambda method: method.name)
-def test_every_method_trains_on_what_was_said(method: Any, make_loop: MakeLoop) -> None:
+def test_every_method_trains_on_feedback(method: Any, make_loop: MakeLoop) -> None:
     loop = make_loop(method.name, batch=2)
     talk(loop, 4)
     assert loop.version >= 1
@@ -275,7 +275,7 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     assert found["late"]["wishes_kept"] in (True, False)
 
 
-def test_the_benchmark_tells_what_it_takes() -> None:
+def test_the_benchmark_reports_its_cost() -> None:
     command = [sys.executable, "-m", "claw_lab.benchmarks.learning.sessions_to_preference", "--help"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ def args(tmp_path: Path) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def test_a_service_that_takes_the_run_is_asked_in_silence_and_its_tokens_are_counted(
+def test_a_service_that_accepts_the_run_is_checked_silently_and_its_tokens_are_counted(
     args: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask_first(args)
@@ -62,7 +62,7 @@ def test_what_the_service_refuses_is_refused_before_anything_starts(
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_service_that_is_away_is_told_of_in_one_line_and_left_to_the_run(
+def test_an_unavailable_service_is_logged_in_one_line_and_the_run_starts(
     silent: bool, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     over = threading.Event()

@@ -56,7 +56,7 @@ def test_untrained_talk_is_not_stored(chat, gateway):
     assert gateway.http.get("/admin/turns").json()["data"] == [] and chat.watch.open == 0
 
 
-def test_what_was_said_in_private_is_not_stored_later_with_the_history(chat, gateway):
+def test_private_messages_are_not_stored_later_with_the_history(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["in public", "/train off", "my PIN is 4711", "/good", "/train on", "and in public again"])
     turns = gateway.wait_for(lambda: gateway.http.get("/admin/turns").json()["data"])
@@ -85,7 +85,7 @@ def test_unknown_commands_and_refusals_do_not_end_the_talk(chat, gateway):
     assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["hi again"]
 
 
-def test_through_a_pipe_it_answers_each_line_and_tells_the_fates(gateway, monkeypatch, capsys):
+def test_through_a_pipe_it_answers_each_line_and_reports_the_turns(gateway, monkeypatch, capsys):
     gateway.says("hello there")
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0.2"]) == 0
@@ -93,7 +93,7 @@ def test_through_a_pipe_it_answers_each_line_and_tells_the_fates(gateway, monkey
     assert "hello there" in out and "answer 1: waits for what you say next" in out
 
 
-def test_the_turns_of_all_clients_are_told_as_they_change(chat, gateway, capsys, monkeypatch):
+def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, capsys, monkeypatch):
     gateway.says("hello there")
     watched = AllTurns(lambda: chat.server.newest_turns(None))
     assert watched.news() == []

@@ -188,7 +188,7 @@ def test_a_long_text_that_several_sessions_had_is_a_template() -> None:
     assert all(again.without("one", long) == long for _ in range(5))
 
 
-def test_feedback_to_aider_is_heard_although_its_files_move_through_the_history(
+def test_feedback_to_aider_is_found_although_its_files_move_in_the_history(
     gateway: RunningGateway,
 ) -> None:
     def ask(*messages: tuple[str, str]) -> Any:

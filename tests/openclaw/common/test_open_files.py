@@ -8,7 +8,7 @@ from openclaw.common.open_files import MOST, allow_many
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-def test_a_server_takes_as_many_connections_as_the_system_lets_it() -> None:
+def test_a_server_accepts_as_many_connections_as_the_system_allows() -> None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

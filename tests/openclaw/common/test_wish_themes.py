@@ -43,7 +43,7 @@ LAYOUT, LENGTH, TONE = {"layout"}, {"length"}, {"tone"}
         ("箇条書きで短くお願いします", LAYOUT | LENGTH),
     ],
 )
-def test_what_a_request_asks_for_in_so_many_words(text: str, themes: set[str]) -> None:
+def test_explicit_requests_are_recognised(text: str, themes: set[str]) -> None:
     assert asked_themes(text) == themes
 
 
@@ -184,7 +184,7 @@ def test_a_complaint_names_a_form_by_a_word() -> None:
     assert not wish_themes("That is wrong.")
 
 
-def test_what_repeats_a_request_and_what_gives_way_to_it() -> None:
+def test_repetitions_of_a_request_and_overridden_preferences_are_recognised() -> None:
     request = "What is in Rome? Use bullet points."
     assert repeats(request, "I asked for a list.")
     assert not repeats(request, "A list, and friendly!") and gives_way("A list, and friendly!", request)
@@ -192,7 +192,7 @@ def test_what_repeats_a_request_and_what_gives_way_to_it() -> None:
     assert not repeats("What is in Rome?", "I asked for a list.")
 
 
-def test_most_complaints_that_repeat_a_request_are_told() -> None:
+def test_most_complaints_that_repeat_a_request_are_recognised() -> None:
     words = wordings()["search"]["list"]
     pairs = [(asked, said) for asked in words["asked"] for said in words["complaint"]]
     assert sum(repeats(f"Ann has 3 pears. {asked}", said) for asked, said in pairs) > 0.9 * len(pairs)

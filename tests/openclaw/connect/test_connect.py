@@ -117,7 +117,7 @@ def test_the_provider_the_default_model_and_the_plugin_are_added_and_nothing_is_
     assert "side turn 0 of session openclaw-connect-test" in told.err and KEY not in told.out + told.err
 
 
-def test_the_old_settings_are_kept_beside_and_remove_brings_them_back(gateway, openclaw):
+def test_the_old_settings_are_backed_up_and_remove_restores_them(gateway, openclaw):
     assert _connect(gateway) == 0
     (backup,) = (openclaw / "state").glob("openclaw.json.before-openclaw-rl-*")
     assert json.loads(backup.read_text()) == OWN
@@ -286,7 +286,7 @@ def test_a_read_only_file_is_left_alone(gateway, openclaw, capsys):
     assert sorted(path.name for path in file.parent.iterdir()) == ["openclaw.json"]
 
 
-def test_a_key_that_others_could_read_and_settings_that_hinder_are_told(gateway, openclaw, capsys):
+def test_a_key_readable_by_others_and_blocking_settings_are_reported(gateway, openclaw, capsys):
     file = openclaw / "state" / "openclaw.json"
     file.write_text(json.dumps({"plugins": {"deny": ["rl-training-headers"]},
                                 "agents": {"list": [{"id": "poet", "model": "third/model"}]}}))  # fmt: skip
@@ -328,7 +328,7 @@ def test_the_settings_are_looked_for_where_openclaw_does(variables, file):
     assert command_line.load(ConnectSettings, {}, variables).config_file == Path(file).expanduser()
 
 
-def test_an_openclaw_without_node_is_told_and_the_settings_are_written(
+def test_an_openclaw_without_node_is_reported_and_the_settings_are_written(
     gateway, openclaw, monkeypatch, capsys
 ):
     program = openclaw / "bin" / "openclaw"
@@ -353,7 +353,7 @@ def test_an_address_that_is_none_is_named(openclaw, capsys):
     assert "is no address" in capsys.readouterr().err
 
 
-def test_what_others_changed_meanwhile_survives_the_removal():
+def test_changes_by_others_survive_the_removal():
     entry = provider_entry("http://h/v1", None, Model("m", 32768, 8192))
     new, notes = connected(OWN, "openclaw-rl", entry, True, "/plugin", False)
     new["agents"]["defaults"]["model"]["primary"] = "third/model"

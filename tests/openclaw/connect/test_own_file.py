@@ -78,7 +78,7 @@ def test_a_client_without_settings_has_none_again_after_undoing(home: Path, name
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_what_a_person_has_changed_meanwhile_stays_after_undoing(
+def test_changes_by_a_user_stay_after_undoing(
     home: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = _file(home, name)
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_settings_is_refused() -> None:
         edit("= 1\n", "toml", {"a": 1})
 
 
-def test_where_a_client_keeps_its_settings_follows_its_variables(tmp_path: Path) -> None:
+def test_the_settings_file_of_a_client_follows_its_variables(tmp_path: Path) -> None:
     opencode = WRITTEN["opencode"]
     xdg = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert own_file.place(opencode, xdg) == tmp_path / "opencode" / "opencode.json"

@@ -181,7 +181,7 @@ def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dr
         ("greeting no_greeting", "Two hours.", 8, True),
     ],
 )
-def test_what_a_contrast_asks_for_is_seen_in_its_answer(
+def test_the_form_requested_by_a_contrast_is_in_its_answer(
     theme: str, answer: str, tokens: int, is_obeyed: bool
 ) -> None:
     assert contrasts.obeys(theme, answer, tokens, 128) == is_obeyed
@@ -232,7 +232,7 @@ def test_nothing_is_sampled_twice_for_a_rollout_and_its_steps_are_the_same(
     assert first.step("two", 3, 6) != (dreams, held)
 
 
-def test_a_known_wish_that_is_said_again_gets_a_few_more_and_one_that_only_stands_gets_none(
+def test_a_repeated_preference_gets_a_few_more_dreams_and_an_unchanged_one_none(
     dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
     dreamer.night(demand(0, "Shorter, please."))
@@ -394,7 +394,7 @@ def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Dem
     assert sorted(str(one.person) for one in dreams) == ["ann", "ann", "bob", "bob"]
 
 
-def test_nobody_who_asks_for_nothing_is_dreamt_for(dreamer: Dreamer, engine: FakeEngine) -> None:
+def test_no_dreams_without_a_preference(dreamer: Dreamer, engine: FakeEngine) -> None:
     assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests
 
 

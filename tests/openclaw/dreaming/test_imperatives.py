@@ -29,7 +29,7 @@ LIST = "Here are some:\n- one thing\n- another thing\n- a third " + "word " * 60
         ("That is wrong, it was in 1492.", LONG, None),
     ],
 )
-def test_what_a_complaint_asks_for_follows_from_its_theme_and_the_answer(
+def test_the_request_in_a_complaint_follows_from_its_theme_and_the_answer(
     wish: str, answer: str, pole: str | None
 ) -> None:
     assert asked_pole(wish, answer) == pole

@@ -64,7 +64,7 @@ def test_a_wish_has_the_theme_of_its_words(wish: str, theme: str) -> None:
     assert max(weights, key=lambda one: weights[one]) == theme and sum(weights.values()) == pytest.approx(1)
 
 
-def test_wordings_of_one_wish_are_alike_and_wishes_of_two_kinds_are_not() -> None:
+def test_wordings_of_one_request_are_similar_and_different_requests_are_not() -> None:
     assert not themes_of("Use metric units.")
     assert alike("Shorter, please.", "Answer in one or two sentences.")
     assert not alike("Shorter, please.", "Greet me first.")

@@ -116,7 +116,7 @@ def test_a_named_template_serves_requests_with_tools(tmp_path: Path) -> None:
     assert made.tokenizer.decode(made.render(asked, TOOLS, False)) == "with tools"
 
 
-def test_what_cannot_be_served_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unservable_model_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no chat template.*chat \(instruct\) variant"):
         ModelFolder.read(model(tmp_path / "base", template=None))
     with pytest.raises(ConfigError, match="chat template cannot be read"):

@@ -279,7 +279,7 @@ def test_text_flows_before_the_answer_ends(name: str) -> None:
     assert len(shown) > 10 and all(isinstance(delta, TextDelta) for delta in shown)
 
 
-def test_families_are_told_by_type_or_by_the_folder_of_a_known_model(tmp_path: Path) -> None:
+def test_families_are_detected_by_type_or_by_the_folder_of_a_known_model(tmp_path: Path) -> None:
     for folder, model_type, renderer in (
         ("mine", "glm4_moe", "glm-4.5"),
         ("DeepSeek-R1", "deepseek_v3", "deepseek-r1"),

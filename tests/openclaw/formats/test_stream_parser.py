@@ -146,7 +146,7 @@ def test_text_survives_any_cut_between_its_bytes(chat: ChatFormat, text: str, cu
         (f"<think>so<tool_call>{CALL[:-1]}", "so", f"<tool_call>{CALL[:-1]}", 0),
     ],
 )
-def test_reasoning_text_and_calls_are_told_apart(
+def test_reasoning_text_and_calls_are_separated(
     chat: ChatFormat, answer: str, reasoning: str, content: str, calls: int
 ) -> None:
     ids = chat.tokenizer.encode(answer)

@@ -87,7 +87,7 @@ def test_a_wish_that_the_weights_do_unasked_leaves_the_prompts(
     assert (wish.held_by, wish.details) == (3, {"gap": 6.0, "version": 3, "asked": 35, "shown": 35})
 
 
-def test_a_wish_that_they_do_not_do_stays_and_is_counted_anew_under_the_next_version(
+def test_an_unlearned_preference_stays_and_is_tested_again_at_the_next_version(
     asked_for: RolloutStore, chat_format: ChatFormat
 ) -> None:
     weights = Weights(chat_format.tokenizer, lambda number: LIST)

@@ -211,7 +211,7 @@ def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: Ru
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_fault_of_the_server_is_told_and_keeps_the_tokens(
+def test_an_internal_error_is_reported_and_keeps_the_tokens(
     gateway: RunningGateway, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)

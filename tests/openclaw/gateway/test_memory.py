@@ -48,7 +48,7 @@ def prompt(gateway: RunningGateway, turn: Turn) -> str:
     return text
 
 
-def test_a_wish_stands_in_the_very_next_prompt_and_is_stored_apart_from_the_messages(
+def test_a_preference_is_in_the_next_prompt_and_stored_separately_from_the_messages(
     remembering: RunningGateway,
 ) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
@@ -57,7 +57,7 @@ def test_a_wish_stands_in_the_very_next_prompt_and_is_stored_apart_from_the_mess
     assert (turn.memory, turn.messages) == ([WISH], LATER)
 
 
-def test_a_wish_stands_in_nobody_elses_prompt(remembering: RunningGateway) -> None:
+def test_a_preference_is_in_no_other_persons_prompt(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     for others in ({"user": "bob"}, {}):
         turn = ask(remembering, **others)
@@ -113,7 +113,7 @@ def test_new_words_in_a_conversation_bring_the_wishes_that_it_does_not_have() ->
     assert inject(result, [WISH, OTHER], [WISH]) == (result, [WISH])
 
 
-def test_what_the_person_says_in_the_conversation_itself_is_not_repeated(remembering: RunningGateway) -> None:
+def test_a_preference_stated_in_the_conversation_is_not_repeated(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     said = ask(remembering, [{"role": "user", "content": f"a new question. {WISH}"}], user="ada")
     assert prompt(remembering, said).count(WISH) == 1 and said.memory == []
@@ -164,7 +164,7 @@ def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_a
     assert ask(gateway, key="key-a").memory == []
 
 
-def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: RunningGateway) -> None:
+def test_a_current_request_overrides_a_remembered_preference(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     complain(remembering, ask(remembering, HELLO, user="ada"), OTHER)
     as_list = [{"role": "user", "content": "What is there to see? As a list, please."}]
@@ -174,7 +174,7 @@ def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: Runn
 
 
 @pytest.mark.parametrize("thinking", [True, False])
-def test_a_wish_that_stands_gives_way_to_what_the_conversation_asks_for_later(
+def test_a_remembered_preference_yields_to_a_later_explicit_request(
     remembering: RunningGateway, thinking: bool
 ) -> None:
     options = {"user": "ada", "chat_template_kwargs": {"enable_thinking": thinking}}

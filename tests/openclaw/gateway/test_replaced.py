@@ -98,7 +98,7 @@ def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
         assert worker(url) != killed
 
 
-def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_one(
+def test_a_preference_is_in_the_prompts_of_a_gateway_started_after_a_kill(
     gateway: RunningGateway,
 ) -> None:
     gateway.says(TEXT)

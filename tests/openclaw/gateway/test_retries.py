@@ -84,7 +84,7 @@ def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slo
     assert len(ids) == 3 and slow.store.status.counts()["turns"] == {"captured": 3}
 
 
-def test_try_after_the_first_is_over_is_answered_anew(gateway: RunningGateway) -> None:
+def test_a_retry_after_the_first_ended_is_answered_again(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     assert ask(gateway)["id"] != ask(gateway, AGAIN)["id"]
 

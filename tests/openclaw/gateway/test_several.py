@@ -111,7 +111,7 @@ def client_of(process: subprocess.Popen[str]) -> httpx.Client:
     return httpx.Client(base_url=line.split()[1].removesuffix("/v1"), timeout=20)
 
 
-def test_processes_share_conversations_and_one_s_death_takes_nothing_from_another(
+def test_processes_share_conversations_and_a_death_affects_no_other(
     gateway: RunningGateway, two_processes: tuple[Process, Process]
 ) -> None:
     ids = gateway.says("hello there, how are you today? the answer is 42.")

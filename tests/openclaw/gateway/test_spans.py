@@ -33,7 +33,7 @@ def sent(gateway: RunningGateway, collecting: Collector) -> list[dict[str, Any]]
     return collecting.spans
 
 
-def test_an_answer_is_a_span_with_the_names_of_the_conventions_and_without_what_was_said(
+def test_an_answer_is_a_span_with_conventional_names_and_without_text(
     start_gateway: StartGateway, collecting: Collector
 ) -> None:
     gateway = start_gateway(otel_endpoint=collecting.url, served_model_name="tiny")
@@ -83,9 +83,7 @@ def test_messages_are_in_a_span_only_where_that_is_asked_for(
     }  # fmt: skip
 
 
-def test_an_answer_that_fails_is_a_span_that_says_how(
-    start_gateway: StartGateway, collecting: Collector
-) -> None:
+def test_a_failed_answer_is_a_span_with_its_error(start_gateway: StartGateway, collecting: Collector) -> None:
     gateway = start_gateway(otel_endpoint=collecting.url, request_timeout=0.2)
     gateway.says("It is 4.")
     gateway.engine.pause = 5.0
@@ -94,7 +92,7 @@ def test_an_answer_that_fails_is_a_span_that_says_how(
     assert span["status"] == ERROR and span["attributes"]["error.type"] == "timeout"
 
 
-def test_a_collector_that_is_away_keeps_nobody_waiting(start_gateway: StartGateway) -> None:
+def test_an_unreachable_collector_delays_no_request(start_gateway: StartGateway) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
     gateway = start_gateway(otel_endpoint="http://127.0.0.1:9")
     gateway.says("It is 4.")

@@ -101,7 +101,7 @@ def test_tool_call_cut_by_length_is_never_complete(gateway: RunningGateway, miss
     assert whole.message.tool_calls is None and whole.finish_reason == "length"
 
 
-def test_answer_cut_by_length_says_so(gateway: RunningGateway) -> None:
+def test_a_truncated_answer_has_finish_reason_length(gateway: RunningGateway) -> None:
     gateway.says("hello there, how are you today?")
     answer = ask(gateway, max_completion_tokens=2)
     assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 2

@@ -34,7 +34,7 @@ def test_an_answer_is_one_line_without_content(
     assert found and int(found[1]) == len(gateway.engine.say)
 
 
-def test_refusals_are_told_and_what_programs_ask_all_the_time_is_not(
+def test_rejections_are_logged_and_polling_is_not(
     keyed: RunningGateway, lines: Callable[[], list[str]]
 ) -> None:
     assert keyed.http.post("/v1/chat/completions", content=b"{").status_code == 400

@@ -101,7 +101,7 @@ def test_the_made_key_is_the_same_at_the_next_start_and_a_given_one_wins(
     assert keys[0] == keys[1] == read_key(tmp_path / "run") and keys[2] == "given"
 
 
-def test_a_server_that_keeps_nothing_has_a_key_that_nobody_knows(start_gateway: StartGateway) -> None:
+def test_a_server_without_a_folder_has_a_random_key(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=KEY, admin_key=None, enable_rl_intercept=False, rl_buffer_dir=None)
     assert httpx.get(f"{gateway.url}/admin/processes").status_code == 401
 
@@ -158,7 +158,7 @@ def test_another_account_administers_nothing_although_no_key_is_set(gateway: Run
     assert answer_to_another_user(*place(gateway), "GET", "/healthz").startswith(b"HTTP/1.1 200")
 
 
-def test_where_the_kernel_cannot_tell_users_apart_this_machine_is_enough(
+def test_if_the_kernel_cannot_identify_users_a_local_address_suffices(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer, "user_of", lambda client, server: None)
@@ -189,7 +189,7 @@ def test_a_proxy_that_is_trusted_names_the_client(start_gateway: StartGateway) -
     )
 
 
-def test_whoever_has_shown_no_key_can_hold_little_memory_by_logging_in(start_gateway: StartGateway) -> None:
+def test_unauthenticated_logins_use_little_memory(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=KEY)
     answer = httpx.post(f"{gateway.url}/page/login", content=b"key=" + b"x" * 20_000)
     assert answer.status_code == 413

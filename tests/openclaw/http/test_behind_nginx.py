@@ -76,7 +76,7 @@ def outside(server: str, gateway: RunningGateway, tmp_path: Path) -> Iterator[st
         process.communicate(timeout=10)
 
 
-def test_administration_and_the_page_are_closed_to_whoever_comes_through_it(outside: str) -> None:
+def test_administration_and_the_page_reject_proxied_requests(outside: str) -> None:
     for path in ("/admin/now", "/admin/export", "/admin/processes", "/page/sessions", "/"):
         for headers in ({}, {"Authorization": f"Bearer {KEY}"}, {"Host": "localhost"}):
             answer = httpx.get(outside + path, headers=headers)

@@ -471,7 +471,7 @@ def test_a_deleted_person_takes_no_turn_of_another_along(town: Town) -> None:
     assert session is not None and (session.turns, session.person) == (1, "bob")
 
 
-def test_what_a_person_said_without_the_name_in_their_own_session_goes_with_them(town: Town) -> None:
+def test_unnamed_turns_in_a_persons_session_are_deleted_with_the_person(town: Town) -> None:
     first = town.turn("common:carol")
     words = [{"role": "user", "content": "and a title?"}]
     town.post("common", CHAT, messages=words, session_id=first.session_id, turn_type="side")

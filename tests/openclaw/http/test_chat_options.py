@@ -109,7 +109,7 @@ def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gat
     assert caught.value.param == "response_format"
 
 
-def test_a_form_is_handed_to_the_engine_and_the_turn_says_so(gateway: RunningGateway) -> None:
+def test_a_grammar_is_passed_to_the_engine_and_recorded_in_the_turn(gateway: RunningGateway) -> None:
     gateway.says("{}")
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
@@ -118,7 +118,7 @@ def test_a_form_is_handed_to_the_engine_and_the_turn_says_so(gateway: RunningGat
     assert gateway.turn(answer.id).unsampled == "grammar"
 
 
-def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: RunningGateway) -> None:
+def test_bias_and_penalties_reach_the_engine_and_are_recorded_in_the_turn(gateway: RunningGateway) -> None:
     gateway.says("hello")
     answer = ask(gateway, logit_bias={"5": -100}, presence_penalty=0.5, frequency_penalty=0)
     sent = gateway.engine.requests[0]["sampling_params"]

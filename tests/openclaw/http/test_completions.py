@@ -37,7 +37,9 @@ def test_ids_are_kept_to_the_letter(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_several_prompts_and_answers_are_told_apart_by_index(gateway: RunningGateway, stream: bool) -> None:
+def test_several_prompts_and_answers_are_distinguished_by_index(
+    gateway: RunningGateway, stream: bool
+) -> None:
     gateway.says(" there")
     answer = complete(gateway, prompt=["hello", "how"], n=2, stream=stream, echo=True)
     texts = dict.fromkeys(range(4), "")

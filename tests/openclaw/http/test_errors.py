@@ -86,7 +86,7 @@ def test_what_is_no_json_object_is_refused(gateway: RunningGateway, data: bytes)
     assert answer.status_code == 400 and answer.json()["error"]["code"] in ("invalid_json", None)
 
 
-def test_context_overflow_tells_both_lengths(gateway: RunningGateway) -> None:
+def test_context_overflow_reports_both_lengths(gateway: RunningGateway) -> None:
     answer = post(gateway, {"messages": [{"role": "user", "content": "12 " * 3000}]})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
@@ -97,7 +97,7 @@ def test_context_overflow_tells_both_lengths(gateway: RunningGateway) -> None:
 
 @pytest.mark.parametrize("words", ["12 " * 3000, "12 " * 300_000])
 @pytest.mark.parametrize("stream", [True, False])
-def test_overflow_is_said_in_the_words_that_agents_of_each_api_know(
+def test_overflow_errors_have_the_message_of_each_api(
     gateway: RunningGateway, words: str, stream: bool
 ) -> None:
     body = {"model": "small-qwen3", "stream": stream, "max_tokens": 50}

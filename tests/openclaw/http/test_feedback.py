@@ -84,7 +84,7 @@ def test_feedback_needs_a_key_and_a_store(start_gateway: StartGateway) -> None:
     assert (told.status_code, told.json()["error"]["code"]) == (409, "not_recording")
 
 
-def test_nobody_judges_another_persons_answer(start_gateway: StartGateway) -> None:
+def test_another_persons_answer_cannot_be_rated(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
     ada, bob = ({"Authorization": f"Bearer {key}"} for key in ("key-a", "key-b"))

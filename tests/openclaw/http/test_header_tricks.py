@@ -43,7 +43,7 @@ def exchange(gateway: RunningGateway, *lines: str, body: bytes = HELLO) -> bytes
     ],
     ids=lambda headers: next(iter(headers)),
 )
-def test_administration_is_closed_to_whatever_came_through_a_proxy(
+def test_administration_rejects_proxied_requests(
     start_gateway: StartGateway, headers: dict[str, str]
 ) -> None:
     url = f"{start_gateway().url}/admin/processes"

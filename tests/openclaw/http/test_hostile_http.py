@@ -34,9 +34,7 @@ def connect(gateway: RunningGateway) -> socket.socket:
     ],
     ids=["headers", "a header", "address", "trailers", "chunk extension"],
 )
-def test_what_comes_beside_a_body_cannot_be_endless(
-    gateway: RunningGateway, begin: bytes, more: bytes
-) -> None:
+def test_bytes_outside_a_body_are_limited(gateway: RunningGateway, begin: bytes, more: bytes) -> None:
     data = more * (1 + 65536 // len(more))
     with connect(gateway) as connection:
         connection.sendall(begin)
@@ -49,7 +47,7 @@ def test_what_comes_beside_a_body_cannot_be_endless(
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHo"]
 )
-def test_a_connection_that_asks_nothing_is_let_go(start_gateway: StartGateway, sent: bytes) -> None:
+def test_an_idle_connection_is_closed(start_gateway: StartGateway, sent: bytes) -> None:
     gateway = start_gateway(client_timeout=0.5)
     with connect(gateway) as connection:
         connection.sendall(sent)

@@ -120,7 +120,7 @@ def test_a_previous_response_that_is_not_stored_is_not_found(
             ask(one, previous_response_id="resp_x")
 
 
-def test_nobody_goes_on_from_another_persons_response(start_gateway: StartGateway) -> None:
+def test_another_persons_response_cannot_be_continued(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
 

@@ -187,7 +187,7 @@ def test_body_that_does_not_come_is_given_up(start_gateway: StartGateway) -> Non
     assert b" 408 " in answer and b"request_timeout" in answer
 
 
-async def test_client_that_does_not_read_is_let_go(gateway: RunningGateway) -> None:
+async def test_client_that_does_not_read_is_disconnected(gateway: RunningGateway) -> None:
     gateway.says("a long answer " * 20)
     settings = dataclasses.replace(gateway.app.state.gateway.settings, client_timeout=0.2)
     body = b'{"messages": [{"role": "user", "content": "hello"}], "stream": true}'
@@ -214,7 +214,7 @@ async def test_client_that_does_not_read_is_let_go(gateway: RunningGateway) -> N
     assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
-def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: RunningGateway) -> None:
+def test_client_that_reads_a_byte_at_a_time_delays_no_other(gateway: RunningGateway) -> None:
     gateway.says("a long answer " * 100)
     body = b'{"messages": [{"role": "user", "content": "hello"}], "stream": true}'
     with socket.socket() as slow:

@@ -29,7 +29,7 @@ def test_a_turn_that_nothing_has_followed_waits_without_a_score(gateway):
     assert found["score"] is None and found["sample_state"] is None and found["weight_versions"] == [3]
 
 
-def test_score_hints_and_the_version_that_learned_from_it_are_told(gateway):
+def test_score_hints_and_the_version_that_learned_from_it_are_reported(gateway):
     completion = _ask(gateway)
     turn = gateway.turn(completion)
     _judge(gateway, turn.id, SampleDraft(turn_id=turn.id, reward=1.0), 1.0)
@@ -54,13 +54,13 @@ def test_score_hints_and_the_version_that_learned_from_it_are_told(gateway):
         (1.0, [Vote(score=1, text="word " * 100)], f"{('word ' * 100)[:159].rstrip()}…"),
     ],
 )
-def test_a_reason_is_what_the_first_vote_for_the_score_says(
+def test_a_reason_is_the_text_of_the_first_vote_for_the_score(
     score: float, votes: list[Vote], reason: str
 ) -> None:
     assert reason_of(score, votes) == reason
 
 
-def test_a_dropped_turn_says_why(gateway):
+def test_a_dropped_turn_has_a_reason(gateway):
     completion = _ask(gateway)
     _judge(gateway, gateway.turn(completion).id, Drop("neutral_score"), 0.0)
     assert gateway.http.get(f"/v1/turns/{completion}").json()["drop_reason"] == "neutral_score"
@@ -80,7 +80,7 @@ def test_an_unknown_turn_and_one_of_another_person_are_not_found(start_gateway):
     assert gateway.http.get("/v1/turns/none", headers=ann).status_code == 404
 
 
-def test_without_a_key_nothing_is_told(keyed):
+def test_without_a_key_nothing_is_returned(keyed):
     completion = _ask(keyed)
     assert keyed.http.get(f"/v1/turns/{completion}", headers={"Authorization": "Bearer x"}).status_code == 401
 

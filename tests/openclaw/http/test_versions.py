@@ -82,7 +82,7 @@ def test_going_back_is_done_by_the_driver(gateway: RunningGateway, tmp_path: Pat
     ]
 
 
-def test_an_order_that_the_driver_refuses_says_why(gateway: RunningGateway, tmp_path: Path) -> None:
+def test_an_order_rejected_by_the_driver_has_a_reason(gateway: RunningGateway, tmp_path: Path) -> None:
     with driver(tmp_path, error="version 1 is not on disk any more"):
         answer = gateway.http.post("/admin/versions/1/rollback")
     assert answer.status_code == 409 and "not on disk" in answer.json()["error"]["message"]
@@ -132,7 +132,7 @@ def test_a_page_of_another_port_changes_no_version(
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1, 2]"])
-def test_the_command_says_that_it_asked_something_else(
+def test_the_command_reports_a_changed_question(
     body: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering = httpx.MockTransport(lambda request: httpx.Response(200, content=body))
@@ -158,7 +158,7 @@ def test_a_second_order_is_refused_while_one_waits(gateway: RunningGateway, tmp_
     assert answer.status_code == 409 and "pin 1" in answer.json()["error"]["message"]
 
 
-def test_the_command_lists_and_says_what_is_wrong(
+def test_the_command_lists_versions_and_reports_errors(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--url", gateway.url]) == 0

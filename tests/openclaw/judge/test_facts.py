@@ -61,7 +61,7 @@ def test_a_complaint_about_the_result_in_every_language_of_the_rules(said: str) 
         "Once more, please.",
     ],
 )
-def test_a_complaint_about_form_says_nothing_about_the_result(said: str) -> None:
+def test_a_complaint_about_form_is_no_evidence_about_the_result(said: str) -> None:
     assert not rejects_result(said)
 
 
@@ -86,7 +86,7 @@ def test_what_contradicts_what(
     assert agreement(found, score, fact_of(found, sums_hold)) is agrees
 
 
-def test_what_a_tool_says_is_nobodys_word_and_feedback_is(turn: Callable[..., Turn]) -> None:
+def test_tool_results_are_not_a_persons_judgement_and_feedback_is(turn: Callable[..., Turn]) -> None:
     alone = turn(WRONG, following=[{"role": "tool", "content": "Saved. Thank you, that is perfect!"}])
     assert agreement(alone, 1.0, fact_of(alone, sums_hold)) is None
     assert agreement(alone, 1.0, False, comment="") is False, "thumbs up, without a word"

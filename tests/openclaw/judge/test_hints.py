@@ -55,14 +55,14 @@ def test_of_markers_written_twice_the_last_block_counts_and_it_is_counted() -> N
     assert found.hints == ["second thought"] and found.counts["repeated_markers"] == 1
 
 
-def test_a_judge_that_always_or_never_finds_a_hint_is_told_of_once_a_window() -> None:
+def test_a_judge_that_always_or_never_returns_a_hint_is_reported_once_a_window() -> None:
     habit = HintHabit(3)
     assert [habit.add(True) is not None for _ in range(6)] == [False, False, True, False, False, True]
     assert habit.add(False) is None
     assert [habit.add(False) for _ in range(2)][-1] == "none of the last 3 turns has a hint"
 
 
-def test_what_became_of_hint_votes_stands_in_the_metrics() -> None:
+def test_hint_votes_are_counted_in_the_metrics() -> None:
     metrics = JudgeMetrics("x")
     metrics.hinted(find_hints([vote("Use sentences.")], 2000))
     metrics.hinted(find_hints([vote(None, -1)], 2000))
@@ -102,7 +102,7 @@ def test_a_correction_is_kept_up_to_the_next_task(said: str, hint: str) -> None:
     assert hint_by_rules(question(said)) == hint
 
 
-def test_a_request_said_again_word_for_word_holds_no_hint() -> None:
+def test_a_request_repeated_verbatim_contains_no_hint() -> None:
     assert hint_by_rules(question("What is 12 + 5?")) == ""
 
 

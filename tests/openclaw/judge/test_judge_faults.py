@@ -114,7 +114,7 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
     assert store.status.counts()["samples"] == {"ready": 5}
 
 
-async def test_what_a_failing_judge_says_is_told_until_it_judges(
+async def test_a_failing_judges_error_is_reported_until_it_succeeds(
     store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.script = [401]

@@ -18,7 +18,7 @@ def test_the_alarm_keeps_quiet_at_the_limit() -> None:
     assert [alarm.add(score) for score in (0, 1, 0, -1)] == [None] * 4
 
 
-def test_the_alarm_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_alarm_has_a_remedy(caplog: pytest.LogCaptureFixture) -> None:
     metrics = JudgeMetrics("rules", neutral_limit=0.5, neutral_window=2)
     for score in (0.0, 0.0):
         metrics.judged(score, [0], 0.1)

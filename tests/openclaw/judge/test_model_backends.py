@@ -232,9 +232,7 @@ async def test_trouble_that_stays_makes_the_judge_unavailable(
     assert len(judge_server.bodies) == 3
 
 
-async def test_a_wrong_key_is_not_tried_again_and_the_key_is_not_told(
-    judge_server: FakeJudge, make: Make
-) -> None:
+async def test_a_wrong_key_is_not_retried_and_not_shown(judge_server: FakeJudge, make: Make) -> None:
     judge_server.script = [401]
     with pytest.raises(JudgeUnavailable, match="status 401: scripted") as error:
         await make("openai").eval_votes(question("a private word"), 1)

@@ -63,7 +63,7 @@ def test_only_complaints_of_people_have_a_hint_and_new_requests_have_label_0(lin
         assert line["kind"] != "person-new-request" or line["label"] == 0
 
 
-def test_a_hash_of_the_id_says_in_which_list_a_line_is(lists: dict[str, list[Line]]) -> None:
+def test_a_hash_of_the_id_selects_the_list_of_a_line(lists: dict[str, list[Line]]) -> None:
     assert set(lists) == {"tune", "held_out"}
     for name, rows in lists.items():
         for line in rows:

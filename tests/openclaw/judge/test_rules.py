@@ -94,7 +94,7 @@ def test_any_failed_tool_result_fails_the_turn() -> None:
     assert score(tool("saved"), tool('{"exit_code": 0}')) == 1
 
 
-def test_what_the_user_says_outranks_the_tool_result() -> None:
+def test_a_user_message_outranks_the_tool_result() -> None:
     assert score(tool("Error: no such file"), "Perfect, thank you!") == 1
     assert score(tool("saved"), "That's the wrong file.") == -1
     assert score(tool("Error: no such file"), "Who wrote Hamlet?") == -1
@@ -115,11 +115,11 @@ def test_content_parts_are_read_as_text() -> None:
     assert score({"role": "user", "content": [{"type": "text", "text": "No bullet points please."}]}) == -1
 
 
-def test_an_empty_next_state_says_nothing() -> None:
+def test_an_empty_next_state_is_neutral() -> None:
     assert score({"role": "user", "content": ""}) == 0
 
 
-def test_a_vote_says_which_rule_decided() -> None:
+def test_a_vote_names_the_deciding_rule() -> None:
     question = JudgeQuestion(response="", next_state=[tool('{"ok": false}')], role="tool", messages=[])
     assert vote_by_rules(question).text == "tool failure: ok is false"
 

@@ -291,17 +291,17 @@ def test_thanks_and_praise_also_before_a_new_request(language: str, said: str) -
 
 
 @pytest.mark.parametrize(("language", "said"), cases(NEW_REQUESTS))
-def test_a_new_request_with_tempting_words_says_nothing_of_the_answer(language: str, said: str) -> None:
+def test_a_new_request_with_misleading_words_is_no_feedback(language: str, said: str) -> None:
     assert vote_by_rules(question(language, said)).score == 0
     assert hint_by_rules(question(language, said)) == ""
 
 
 @pytest.mark.parametrize("language", sorted(LISTED))
-def test_a_request_tells_its_language(language: str) -> None:
+def test_the_language_of_a_request_is_detected(language: str) -> None:
     assert language_of(TURNS[language][0]) == language
 
 
-def test_signs_of_chinese_japanese_and_russian_are_told_apart() -> None:
+def test_chinese_japanese_and_russian_characters_are_distinguished() -> None:
     assert language_of("もう一度", "") == "ja" and language_of("完璧", "結婚式の招待状を書いて") == "ja"
     assert language_of("Це дуже довго, її немає", "") == "other" and language_of("Это долго", "") == "ru"
 

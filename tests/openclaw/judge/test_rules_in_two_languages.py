@@ -36,7 +36,7 @@ def test_rules_agree_with_the_clear_labels_written_before_them(agreement: dict[s
     assert shares["clear_zh"] >= 0.88
 
 
-def test_where_the_rules_do_not_agree_they_mostly_say_nothing(agreement: dict[str, Any]) -> None:
+def test_wrong_votes_of_the_rules_are_mostly_neutral(agreement: dict[str, Any]) -> None:
     assert agreement["next_states"]["opposite"] <= 0.01
     assert agreement["after_the_rules"]["opposite"] <= 0.01
 

@@ -167,7 +167,7 @@ def test_the_rules_read_a_message_once_for_a_score_and_once_for_a_hint(
     assert said in backend.hint(question(said)) and read == [said, said]
 
 
-def test_a_remark_beside_a_failed_tool_is_no_hint() -> None:
+def test_a_remark_next_to_a_failed_tool_is_no_hint() -> None:
     said = "Use metric units instead, said my aunt about her oven."
     failed = {"role": "tool", "content": "Traceback (most recent call last):\nValueError: no\n[exit code 1]"}
     asked = question(said)

@@ -87,7 +87,7 @@ def test_nine_of_ten_results_that_no_rule_was_made_by_are_read_right() -> None:
         "The tool execution failed with the following error: what does that mean?",
     ],
 )
-def test_what_a_person_says_of_tools_is_no_result_of_one(said: str) -> None:
+def test_a_users_text_about_tools_is_no_tool_result(said: str) -> None:
     assert result_of_user(said) is None
 
 

@@ -88,7 +88,7 @@ async def test_a_complaint_about_a_greedy_answer_teaches_by_its_hint_alone(
     assert store.status.counts()["dropped"] == {"greedy": 2}
 
 
-def test_most_greedy_turns_are_told_once(store: RolloutStore, make_turn: Any) -> None:
+def test_mostly_greedy_turns_are_reported_once(store: RolloutStore, make_turn: Any) -> None:
     assert advice([None, "greedy", "greedy"]) is None
     assert advice(["greedy"] * 3 + [None] * 3) is None
     for number in range(6):

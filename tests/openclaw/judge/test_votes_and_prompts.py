@@ -145,9 +145,7 @@ def test_a_tool_call_is_part_of_the_reply_that_is_judged() -> None:
         (r"\boxed{1} [HINT_START]  [HINT_END]", 1, None),
     ],
 )
-def test_the_last_hint_of_a_judge_that_says_yes_counts(
-    reply: str, score: int | None, hint: str | None
-) -> None:
+def test_the_last_hint_of_a_positive_vote_counts(reply: str, score: int | None, hint: str | None) -> None:
     vote = read_hint_vote(reply)
     assert (vote.score, vote.hint) == (score, hint)
 

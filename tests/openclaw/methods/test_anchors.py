@@ -46,7 +46,7 @@ def test_a_wish_stands_beside_the_question_in_the_system_message_or_is_said_abou
     assert WISH not in str(turn.messages)
 
 
-def test_nothing_is_said_about_an_answer_that_calls_a_tool(make_turn: MakeTurn) -> None:
+def test_an_answer_that_calls_a_tool_gets_no_comment(make_turn: MakeTurn) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     turn = make_turn(response_message={"role": "assistant", "content": "", "tool_calls": [call]})
     assert not any("tool_calls" in message for talk in placed(turn) for message in talk)

@@ -19,7 +19,7 @@ TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type"
 CALL = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 
 
-def test_the_hint_stands_behind_the_last_user_message() -> None:
+def test_the_hint_follows_the_last_user_message() -> None:
     talk: list[dict[str, Any]] = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"},

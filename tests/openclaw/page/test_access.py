@@ -35,7 +35,7 @@ def test_a_look_whether_the_page_is_there_gets_its_head(gateway: RunningGateway)
         assert client.head("/", headers={"Host": "evil.example:30000"}).status_code == 403
 
 
-def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: StartGateway) -> None:
+def test_with_an_admin_key_nothing_is_visible_without_it(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     without: tuple[dict[str, str], ...] = (
         {},
@@ -92,7 +92,7 @@ def test_a_pass_ends_and_cannot_be_made_without_the_key() -> None:
     assert not is_pass(f"{int(until) + 1}.{signature}", "key") and not is_pass("é.é", "key")
 
 
-def test_changes_are_told_while_the_page_is_open(gateway: RunningGateway, talk: Talk) -> None:
+def test_changes_are_sent_while_the_page_is_open(gateway: RunningGateway, talk: Talk) -> None:
     with httpx.stream("GET", f"{gateway.url}/page/events", timeout=10) as events:
         assert events.headers["content-type"].startswith("text/event-stream")
         lines = events.iter_lines()

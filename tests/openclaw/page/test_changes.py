@@ -76,7 +76,7 @@ def test_a_person_overrules_the_judge(
     )
 
 
-def test_a_verdict_says_what_is_wrong_with_it(browser: httpx.Client, talk: Talk) -> None:
+def test_an_invalid_verdict_is_reported(browser: httpx.Client, talk: Talk) -> None:
     (completion,) = talk("hi")
     path = f"/admin/turns/{completion}/verdict"
     for body in ({}, {"score": 3}, {"score": True}, {"text": " "}, {"text": "x" * 20_001}):
@@ -198,7 +198,7 @@ def test_versions_come_from_the_store_where_no_gate_tells_of_them(
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
+def test_versions_show_a_rejections_reason_and_one_click_rolls_back(
     browser: httpx.Client, gateway: RunningGateway, by_number: bool
 ) -> None:
     asked = scripted_gate(gateway.app, by_number)

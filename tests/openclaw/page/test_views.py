@@ -28,9 +28,7 @@ def test_the_start_shows_loops_live_sessions_and_counts(visit: Visit, talk: Talk
     assert [one["id"] for one in found["sessions"]] == ["s1"]
 
 
-def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(
-    visit: Visit, gateway: RunningGateway
-) -> None:
+def test_an_alarm_reports_that_most_recent_updates_were_undone(visit: Visit, gateway: RunningGateway) -> None:
     store = gateway.store
     store.versions.weights_live(-1, 0, None, True, None, None)
     store.versions.weights_live(0, 1, 0, False, None, None)
@@ -112,7 +110,7 @@ def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
     assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
 
 
-def test_what_is_not_there_is_an_error_that_says_so(visit: Visit) -> None:
+def test_a_missing_object_is_a_clear_error(visit: Visit) -> None:
     for path, query, status in (
         ("/page/session", {"id": "nobody"}, 404),
         ("/page/turn", {"id": "chatcmpl-none"}, 404),

@@ -90,7 +90,7 @@ def test_what_version_0_answered_is_kept_for_engines_with_one_set_of_weights(
     assert "earlier reports" in capsys.readouterr().out
 
 
-def test_without_any_answer_of_the_first_model_the_report_says_so(
+def test_without_answers_of_the_first_model_the_report_states_it(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned(gateway)
@@ -141,7 +141,7 @@ def test_errors_are_one_line(start_gateway: StartGateway, capsys: pytest.Capture
     assert ended.value.code == 2
 
 
-def test_a_server_that_records_nothing_says_so(
+def test_a_server_that_records_nothing_reports_it(
     start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)

@@ -76,7 +76,7 @@ def test_wishes_for_the_same_form_are_one_row() -> None:
     assert summary_of(measured, [BRIEF, again])["S_in"] == 1.0
 
 
-def test_without_the_first_models_replies_only_what_is_known_is_said() -> None:
+def test_without_the_first_models_replies_only_known_results_are_reported() -> None:
     rows = by_name(Measured(ITEMS, None, replies(learned), None), BRIEF, UNKNOWN)
     assert (rows["wish_1"].before, rows["wish_1"].now, rows["wish_1"].p) == (None, 1.0, None)
     assert not {"wish_2", "unrelated_changed", "unrelated_like"} & rows.keys()

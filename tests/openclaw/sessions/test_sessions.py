@@ -166,7 +166,7 @@ def test_new_conversation_in_an_old_session_has_no_parent(gateway: RunningGatewa
     assert state(gateway, first) == "captured"
 
 
-def test_strangers_without_ids_share_no_session(gateway: RunningGateway) -> None:
+def test_clients_without_ids_share_no_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     sessions = {ask(gateway, [user(f"hi {name}")]).session_id for name in "abc"}
     assert len(sessions) == 3
@@ -233,7 +233,7 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: RunningGatewa
         ({"response_format": {"type": "json_object"}}, "grammar"),
     ],
 )
-def test_turns_whose_scores_cannot_be_trained_say_why_and_are_judged(
+def test_turns_whose_scores_cannot_be_trained_have_a_reason_and_are_judged(
     gateway: RunningGateway, options: dict[str, Any], reason: str
 ) -> None:
     gateway.says("hello there")

@@ -60,7 +60,7 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
     store.close()
 
 
-def test_a_lock_that_somebody_keeps_is_named_after_the_wait(
+def test_a_held_lock_is_named_after_the_wait(
     location: str, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.3)
@@ -137,7 +137,7 @@ def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
     assert store.status.counts()["turns"] == {}
 
 
-async def test_who_waits_behind_a_lock_that_stays_is_told_together(
+async def test_all_waiters_of_a_held_lock_fail_together(
     tmp_path: Path, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.4)

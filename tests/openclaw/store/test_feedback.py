@@ -142,9 +142,7 @@ def test_a_side_turn_only_keeps_what_was_said(store: RolloutStore, make_turn: Ma
 
 
 @pytest.mark.parametrize("wrong", [{"score": 1.5}, {"score": float("nan")}, {}, {"text": ""}])
-def test_feedback_that_says_nothing_or_too_much_is_refused(
-    store: RolloutStore, wrong: dict[str, float]
-) -> None:
+def test_empty_or_too_long_feedback_is_rejected(store: RolloutStore, wrong: dict[str, float]) -> None:
     with pytest.raises(StoreError, match="feedback"):
         store.feedback.record(completion_id="c", **wrong)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="needs a completion id"):

@@ -14,7 +14,7 @@ from openclaw.types import NewTurn
 
 @pytest.mark.parametrize("kind", ["link", "file"])
 @pytest.mark.parametrize("command", ["export", "backup"])
-def test_what_somebody_put_in_the_way_gets_nothing_of_an_export(
+def test_a_planted_link_gets_no_data_of_an_export(
     tmp_path: Path,
     store: RolloutStore,
     make_turn: Callable[..., NewTurn],

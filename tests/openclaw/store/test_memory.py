@@ -45,7 +45,7 @@ def test_the_longest_hint_of_a_turn_is_remembered_for_its_person_alone(
     assert len(store.memory.wishes()) == 1
 
 
-def test_the_newest_wishes_stand_in_prompts_and_one_said_again_is_the_newest(
+def test_the_newest_preferences_are_in_prompts_and_a_repeated_one_is_the_newest(
     store: RolloutStore, complain: Complain
 ) -> None:
     for number in range(KEPT + 1):
@@ -55,7 +55,7 @@ def test_the_newest_wishes_stand_in_prompts_and_one_said_again_is_the_newest(
     assert texts(store)[-1] == "wish 2" and len(store.memory.wishes("ada")) == KEPT + 1
 
 
-def test_a_held_wish_leaves_the_prompts_and_comes_back_with_a_rollback_or_a_complaint(
+def test_a_learned_preference_leaves_the_prompts_and_returns_after_a_rollback_or_complaint(
     store: RolloutStore, complain: Complain
 ) -> None:
     complain("shorter")
@@ -124,7 +124,7 @@ def test_what_only_repeats_its_own_request_is_not_remembered(store: RolloutStore
     assert texts(store) == ["Be warm and friendly, please."]
 
 
-def test_the_request_behind_complaints_is_found(store: RolloutStore, complain: Complain) -> None:
+def test_the_request_before_complaints_is_found(store: RolloutStore, complain: Complain) -> None:
     said = [{"role": "user", "content": "What is 2 + 2?"}]
     first = complain("shorter", messages=said)
     said = [*said, {"role": "user", "content": "shorter, and now 3 + 3"}]
@@ -137,9 +137,7 @@ def test_the_request_behind_complaints_is_found(store: RolloutStore, complain: C
     assert store.memory.request_of(system.id) == ""
 
 
-def test_behind_more_complaints_than_are_read_no_request_is_found(
-    store: RolloutStore, complain: Complain
-) -> None:
+def test_after_too_many_complaints_no_request_is_found(store: RolloutStore, complain: Complain) -> None:
     turns = [complain("no", messages=[{"role": "user", "content": "question"}])]
     for _ in range(9):
         said = [{"role": "user", "content": "no"}]

@@ -73,7 +73,7 @@ def _make_version_7(store: RolloutStore) -> None:
         connection.exec_driver_sql("UPDATE schema_version SET version = 7")
 
 
-def test_what_was_said_before_rewards_of_sessions_counts_as_said_of_its_turn(
+def test_feedback_before_session_rewards_belongs_to_its_turn(
     location: str, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(location)

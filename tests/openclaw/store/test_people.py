@@ -48,7 +48,7 @@ def test_several_teach_once_a_second_person_gave_a_score(
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("share", [1.0, 0.75])
-def test_samples_of_people_who_are_kept_apart_stay_ready(
+def test_samples_of_excluded_people_stay_ready(
     store: RolloutStore, make_sample: MakeSample, share: float
 ) -> None:
     for person in ["liar", "ada", None, "liar", "bob"]:
@@ -67,9 +67,7 @@ def test_samples_of_people_who_are_kept_apart_stay_ready(
     assert [one.turn.person for one in store.samples.lease(1, 9, share=share)] == ["liar", None, "liar"]
 
 
-def test_who_is_kept_apart_is_no_company_that_bounds_the_others(
-    store: RolloutStore, make_sample: MakeSample
-) -> None:
+def test_excluded_people_do_not_bound_others(store: RolloutStore, make_sample: MakeSample) -> None:
     for person in ["liar"] * 4 + ["ada"] * 12:
         make_sample(person=person)
     store.samples.lease(0, 4)

@@ -64,7 +64,7 @@ def test_wishes_are_those_of_the_policy(store: RolloutStore, make_turn: Callable
         assert [one.turn_id for one in said["ada"]] == [turns[name]]
 
 
-def test_a_wish_stands_in_the_prompts_of_its_own_policy(
+def test_a_preference_is_in_prompts_of_its_own_policy(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     """The same words to two policies are two wishes, and a version of one holds no wish of the other."""

@@ -136,7 +136,7 @@ def test_what_was_committed_survives_kill_9(location: str) -> None:
     store.close()
 
 
-def test_a_transaction_killed_in_the_middle_leaves_nothing_and_blocks_nobody(location: str) -> None:
+def test_a_killed_transaction_leaves_no_rows_and_no_lock(location: str) -> None:
     store = RolloutStore(location)
     with running(OPEN_TRANSACTION, location, "half") as writer:
         assert writer.stdout is not None and writer.stdout.readline() == "open\n"
@@ -148,7 +148,7 @@ def test_a_transaction_killed_in_the_middle_leaves_nothing_and_blocks_nobody(loc
     store.close()
 
 
-def test_a_wish_that_was_found_survives_kill_9_and_none_is_there_without_its_judgement(location: str) -> None:
+def test_a_stored_preference_survives_kill_9_together_with_its_judgement(location: str) -> None:
     with running(REMEMBERING_JUDGE, location, "j") as judge:
         assert judge.stdout is not None
         seen = [int(judge.stdout.readline()) for _ in range(40)]

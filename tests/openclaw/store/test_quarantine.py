@@ -98,7 +98,7 @@ def test_going_back_makes_the_samples_ready_again_and_ends_leases(
     assert store.status.counts()["samples"] == {"trained": 3}
 
 
-def test_what_was_leased_again_and_came_back_with_its_version_is_leased_no_more(
+def test_samples_restored_with_their_version_are_not_leased_again(
     two_versions: RolloutStore,
 ) -> None:
     """A batch that waits while its samples' version comes back may not be trained on a second time."""

@@ -55,7 +55,7 @@ def test_a_key_walls_off_and_a_person_sorts(
 
 
 @pytest.mark.every_database
-def test_a_query_finds_what_the_decision_allows(
+def test_a_query_returns_the_rows_that_the_access_rule_allows(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     keys, people = (None, "", "ada", "bob"), (None, "ada", "bob", "carol")

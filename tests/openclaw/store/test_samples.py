@@ -87,7 +87,7 @@ def test_another_trainers_leases_are_not_released(store: RolloutStore, make_samp
     assert store.status.counts()["samples"] == {"leased": 1}
 
 
-def test_the_oldest_ready_sample_tells_how_long_a_batch_has_waited(
+def test_the_oldest_ready_sample_defines_the_waiting_time_of_a_batch(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     assert store.samples.oldest_ready_at() is None

@@ -77,7 +77,7 @@ def test_a_reward_out_of_range_changes_nothing(
 
 
 @pytest.mark.every_database
-def test_what_follows_an_environments_turn_is_kept_and_nobody_judges_it(
+def test_the_next_state_of_an_environments_turn_is_stored_and_not_judged(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     (turn,) = _turns(store, make_turn, 1, source="environment")

@@ -15,7 +15,7 @@ def of(*people: str | None) -> list[tuple[int, str | None]]:
     return list(enumerate(people, 1))
 
 
-def test_somebody_who_teaches_alone_is_not_bounded() -> None:
+def test_a_single_person_is_not_bounded() -> None:
     assert bounded(of(*["ada"] * 6), {"ada": 500}, 4, 0.5) == [1, 2, 3, 4]
     assert bounded(of(*[None] * 6), {None: 500}, 4, 0.5) == [1, 2, 3, 4]
     passer_by = bounded(of(*["ada"] * 6), {"ada": 500, "bob": 3}, 4, 0.5)

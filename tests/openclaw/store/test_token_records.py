@@ -47,9 +47,7 @@ def test_records_of_a_run_folder_are_taken_in_once(
     )
 
 
-def test_a_broken_file_is_left_out_and_stops_nobody(
-    store: RolloutStore, make_sample: MakeSample, tmp_path: Path
-) -> None:
+def test_a_broken_file_is_skipped(store: RolloutStore, make_sample: MakeSample, tmp_path: Path) -> None:
     turn = make_sample()
     broken = write(tmp_path, 0, record_of(store, turn), end=b'{"sample": ')
     write(tmp_path, 1, record_of(store, turn))

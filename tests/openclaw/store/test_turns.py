@@ -120,7 +120,7 @@ def test_of_two_turns_with_one_transcript_the_newer_is_the_parent(
 
 
 @pytest.mark.every_database
-def test_the_parent_is_found_behind_many_turns_of_others_with_its_transcript(
+def test_the_parent_is_found_after_many_equal_turns_of_others(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     mine = store.turns.record(make_turn(transcript_digest="d", session_id="mine", key_name="ann"))

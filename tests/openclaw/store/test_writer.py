@@ -92,7 +92,7 @@ async def test_a_full_queue_makes_submit_wait(store: RolloutStore, make_turn: Ma
     await asyncio.to_thread(writer.close)
 
 
-async def test_a_caller_that_finds_no_room_in_time_is_told_so(
+async def test_a_caller_that_finds_no_room_in_time_gets_an_error(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     writer = StoreWriter(store.database, max_pending=1, max_wait=0.05)

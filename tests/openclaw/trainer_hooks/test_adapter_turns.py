@@ -61,7 +61,7 @@ def test_a_batch_holds_one_adapters_turns_and_commits_them_alone(
     assert store.samples.ready_count() == 2
 
 
-def test_who_talks_much_delays_no_other(args: SimpleNamespace, say: Callable[..., list[str]]) -> None:
+def test_an_active_person_delays_no_other(args: SimpleNamespace, say: Callable[..., list[str]]) -> None:
     say("ada", 8)
     say("bob", 2)
     say("cem", 1)

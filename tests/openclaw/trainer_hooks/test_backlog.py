@@ -14,7 +14,7 @@ from openclaw.types import NewTurn, SampleDraft
 from tests.fakes.hook_flags import hook_flags
 
 
-def test_who_keeps_up_is_not_named() -> None:
+def test_parts_that_keep_up_are_not_reported() -> None:
     assert Backlog(ready=63, answered=63, batch=16).advice() == {}
 
 
@@ -31,7 +31,7 @@ def test_a_judge_that_falls_behind_is_named() -> None:
     assert list(advice) == ["judge"] and "--num-judge-workers" in advice["judge"]
 
 
-def test_it_is_said_when_it_begins_and_then_now_and_again() -> None:
+def test_it_is_logged_at_the_beginning_and_at_intervals() -> None:
     watch, behind, well = BacklogWatch(), Backlog(99, 0, 4), Backlog(0, 0, 4)
     said = [len(watch.news(behind, now)) for now in (0.0, 1.0, REPEAT_SECONDS - 1, REPEAT_SECONDS)]
     assert said == [1, 0, 0, 1]
@@ -39,7 +39,7 @@ def test_it_is_said_when_it_begins_and_then_now_and_again() -> None:
     assert len(watch.news(behind, REPEAT_SECONDS + 2)) == 1
 
 
-def test_a_leased_batch_tells_of_the_samples_behind_it(
+def test_a_leased_batch_reports_the_samples_waiting_after_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = RolloutStore(tmp_path)

@@ -53,7 +53,7 @@ def test_the_same_score_is_worth_the_same_in_any_batch(make_sample: MakeSample, 
     assert together[:3] == [1.0, 1.0 - baseline([1.0]), -1.0 - baseline([1.0, 1.0])]
 
 
-def test_what_somebody_always_says_counts_less_and_a_change_of_mind_more(
+def test_constant_scores_count_less_and_a_change_counts_more(
     make_sample: MakeSample, compare: Compare
 ) -> None:
     turns = [make_sample(1.0, person="ada") for _ in range(WINDOW + 8)]

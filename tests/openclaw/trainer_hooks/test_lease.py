@@ -39,7 +39,7 @@ def test_a_full_batch_goes_at_once(args: SimpleNamespace, make_sample: MakeSampl
     assert len(batch) == 2 and seconds < 10
 
 
-def test_a_batch_takes_more_where_more_is_said_than_trained(
+def test_a_batch_grows_if_feedback_arrives_faster_than_training(
     args: SimpleNamespace, make_sample: MakeSample
 ) -> None:
     for _ in range(9):

@@ -61,7 +61,7 @@ def test_only_so_many_tokens_are_read(turn: Turn, prompts: HintedPrompts) -> Non
     assert len(fields["next_tokens"]) == 7 and len(fields["observed"]) == len(turn.completion_ids) + 7
 
 
-def test_where_nothing_was_said_or_history_is_rewritten_there_is_no_target(
+def test_without_a_message_or_with_rewritten_history_there_is_no_target(
     turn: Turn, prompts: HintedPrompts
 ) -> None:
     assert next_state_fields(prompts, replace(turn, next_state=None), ["user"], 512) == {}

@@ -109,7 +109,7 @@ def test_a_person_who_complains_of_something_else_keeps_the_wish_before_and_not_
     assert prompts.read[-1] == "warm\nno list, please"
 
 
-def test_a_person_can_be_taught_by_nobody_elses_wishes(
+def test_a_teacher_reads_only_the_persons_own_preferences(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
@@ -170,7 +170,7 @@ def test_what_a_prompt_remembers_already_and_what_cannot_be_written_is_left_out(
     assert [row["teacher_tokens_candidates"][0][0] for row in rows] == [7, 7], "their own teachers"
 
 
-def test_hints_of_a_rejected_update_and_of_deleted_turns_teach_nobody(
+def test_hints_of_a_rejected_update_and_of_deleted_turns_are_not_used(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
@@ -202,7 +202,7 @@ def asked(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def test_a_complaint_that_repeats_its_own_request_stands_nowhere_else(
+def test_a_complaint_that_repeats_its_own_request_is_used_for_its_turn_only(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "Please, no bullet points.", messages=asked("2 + 2?"))
@@ -230,9 +230,7 @@ def test_a_second_complaint_about_the_same_request_stands_where_the_request_says
     assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
 
 
-def test_behind_a_liked_answer_a_request_is_a_new_one(
-    store: RolloutStore, say: Say, prompts: Prompts
-) -> None:
+def test_a_request_after_a_liked_answer_is_a_new_one(store: RolloutStore, say: Say, prompts: Prompts) -> None:
     packing = asked("Make me a packing list as bullet points.")
     liked = say("ada", messages=packing)
     poem = [*packing, *asked("Thanks! What is the capital of France?")]

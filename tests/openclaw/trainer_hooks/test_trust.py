@@ -122,7 +122,9 @@ def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
     assert people == {"honest", None}
 
 
-def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
+def test_a_person_who_complains_about_form_is_trusted(
+    store: RolloutStore, say: Say, args: SimpleNamespace
+) -> None:
     for _ in range(9):
         say("ada", RIGHT, FORM)
         say("bob", WRONG, FORM)
@@ -130,7 +132,7 @@ def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args
 
 
 @pytest.mark.parametrize("person", ["liar", None])
-def test_who_teaches_alone_is_trusted(
+def test_a_single_person_is_trusted(
     store: RolloutStore, say: Say, args: SimpleNamespace, person: str | None
 ) -> None:
     lie(say, 12, person)  # type: ignore[arg-type]
@@ -162,7 +164,7 @@ def test_samples_that_were_held_back_are_learned_once_trust_is_back(
     ]
 
 
-def test_a_batch_with_somebody_whose_trust_came_back_counts_them_at_least_as_the_bar(
+def test_a_batch_with_a_person_whose_trust_recovered_counts_them_at_least_at_the_threshold(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     say("ada", RIGHT, THANKS)
@@ -240,7 +242,7 @@ def test_what_an_untrusted_person_taught_before_is_not_trained_again(
     assert {row["metadata"]["trust"] for row in rows} == {1.0}
 
 
-def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
+def test_the_same_batch_gives_the_same_rows_despite_later_feedback(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     say("ada", RIGHT, THANKS)
@@ -251,7 +253,7 @@ def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
     assert rows_of(args, store, store.samples.lease(0, 2), 0) == first
 
 
-def test_wishes_of_untrusted_people_stand_in_no_teacher(
+def test_preferences_of_untrusted_people_are_in_no_teachers_prompt(
     store: RolloutStore, say: Say, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -314,7 +316,7 @@ def knows(turn: Turn) -> bool | None:
     return False
 
 
-def test_a_hook_tells_more_and_what_it_raises_is_unknown(
+def test_a_hook_adds_facts_and_its_exceptions_count_as_unknown(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     args.facts_path = f"{__name__}:knows"

@@ -198,7 +198,7 @@ def test_an_environment_that_breaks_is_replaced_and_costs_the_agent_nothing(
     assert sample.metadata["environments_away"] == 2 and kind.closed == 3
 
 
-def test_where_no_environment_works_the_group_is_tried_again_and_no_reward_is_made_up(
+def test_without_a_working_environment_the_group_is_retried_without_a_reward(
     play: Play,
     monkeypatch: pytest.MonkeyPatch,
     make_args: ParseArgs,  # noqa: F811
@@ -375,6 +375,6 @@ def test_calls_are_read_as_models_write_them() -> None:
         (f"<tool_call>{'[' * 200_000}</tool_call>", "too deep"),
     ],
 )
-def test_a_bad_call_is_told_what_is_wrong_with_it(text: str, complaint: str) -> None:
+def test_a_bad_call_gets_an_error_message(text: str, complaint: str) -> None:
     with pytest.raises(CallError, match=complaint):
         calls_in(text, [TOOL])

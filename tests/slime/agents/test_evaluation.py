@@ -116,7 +116,7 @@ def test_an_evaluation_that_was_repeated_counts_once_and_a_line_cut_off_not_at_a
     assert found.solved == {"t0": (2, 2)}
 
 
-def test_the_closing_line_says_what_training_did(tmp_path: Path) -> None:
+def test_the_closing_line_reports_the_effect_of_training(tmp_path: Path) -> None:
     write(tmp_path, 0, False, False, True, False, tool_calls=0)
     write(tmp_path, 4, True, True, True, None)
     metrics = [
@@ -167,7 +167,7 @@ def test_the_table_and_the_plot_show_every_evaluation_and_the_change(tmp_path: P
     assert line == closing_line(tmp_path, seconds=61.0) + "\n" and json.loads(line)["seconds"] == 61
 
 
-def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--eval-interval"):
         closing_line(tmp_path)
     write(tmp_path, 0, True, True)

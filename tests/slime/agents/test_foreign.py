@@ -85,7 +85,7 @@ def test_what_breaks_there_is_away_and_what_is_refused_is_a_mistake_of_the_run()
     with_worker(counting(), go)
 
 
-def test_an_environment_that_cannot_start_says_why_in_one_line(
+def test_an_environment_that_cannot_start_prints_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def go(environment: ForeignEnvironment) -> None:

@@ -62,6 +62,6 @@ def test_the_first_complaint_is_for_the_model(
         ({"properties": {"x": {"enum": []}}, "required": ["x"]}, "which may have none of no values"),
     ],
 )
-def test_a_schema_that_no_call_satisfies_is_told_from_others(schema: object, problem: str) -> None:
+def test_an_unsatisfiable_schema_is_detected(schema: object, problem: str) -> None:
     found = problem_of(schema)
     assert found is not None and problem in found

@@ -76,7 +76,7 @@ def test_a_step_without_a_score_is_neither_good_nor_bad() -> None:
         ("\\boxed{1", None),
     ],
 )
-def test_a_vote_is_what_the_last_box_says(text: str, vote: int | None) -> None:
+def test_a_vote_is_the_content_of_the_last_box(text: str, vote: int | None) -> None:
     assert read_vote(text) == vote
 
 
@@ -239,14 +239,14 @@ def test_evaluations_ask_no_judge(walk: WalkSteps) -> None:
     assert asked == 0 and sample.reward == {"score": 1.0, "acc": 1.0} and "step_wise" not in sample.metadata
 
 
-def test_a_judge_that_nobody_named_is_refused_at_start(make_args: ParseArgs) -> None:  # noqa: F811
+def test_an_unknown_judge_is_rejected_at_start(make_args: ParseArgs) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match="--prm-enable has no judge"):
         make_args([{"input": "x"}], *JUDGED)
     with pytest.raises(ConfigError, match="--prm-router-ip would change nothing: it needs --prm-router-port"):
         make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1")
 
 
-def test_the_flags_say_who_judges(make_args: ParseArgs) -> None:  # noqa: F811
+def test_the_flags_select_the_judge(make_args: ParseArgs) -> None:  # noqa: F811
     engine = make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1", "--prm-router-port", "9")
     assert isinstance(StepJudge.of(engine).model, EngineJudge)
     StepJudge._known.clear()

@@ -334,7 +334,7 @@ def test_the_short_help_lists_what_a_person_sets_and_names_the_long_one(
     assert "--help-all" in shown
 
 
-def test_a_run_tells_its_arguments_and_no_key(tmp_path: Path) -> None:
+def test_a_run_records_its_arguments_without_keys(tmp_path: Path) -> None:
     args = Arguments(hf_checkpoint="model", run_dir=str(tmp_path), lr=2e-3)
     args.judge_api_key = "secret"  # type: ignore[attr-defined]
     write_arguments(tmp_path, args)

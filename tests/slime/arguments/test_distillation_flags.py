@@ -54,7 +54,7 @@ def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Read) -> None:
     assert (args.combine_w_rl, args.combine_w_opd, args.teacher_source) == (0.0, 3.0, "inference")
 
 
-def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: Read) -> None:
+def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
     assert (
         read("--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 5").distill_subset_mode == "teacher"
     )

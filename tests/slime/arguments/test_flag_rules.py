@@ -16,7 +16,7 @@ NAMES = {item.name for group in GROUPS for item in flags_of(group)}
 RULES = [(field.name, rule) for field in dataclasses.fields(Arguments) for rule in field.metadata["rules"]]
 
 
-def test_what_nobody_gives_is_never_refused() -> None:
+def test_a_default_is_never_rejected() -> None:
     check_flags(Arguments())
 
 
@@ -39,7 +39,7 @@ def test_a_rule_names_flags_that_exist_and_its_text_names_the_flag_to_drop(name:
         (Bounds(), "", [-7, 0], [float("nan")]),
     ],
 )
-def test_bounds_are_checked_as_they_are_told(
+def test_bounds_are_checked_as_documented(
     bounds: Bounds, text: str, inside: list[float], outside: list[float]
 ) -> None:
     assert str(bounds) == text
@@ -48,7 +48,7 @@ def test_bounds_are_checked_as_they_are_told(
     )
 
 
-def test_a_rule_says_what_is_needed_or_what_is_in_the_way() -> None:
+def test_a_rule_reports_the_missing_or_conflicting_flag() -> None:
     assert needs("use_tis", "use_opsm", loss_type="sft_loss", why="so it is").text == (
         "{flag} would change nothing: it needs --use-tis or --use-opsm or --loss-type sft_loss, so it is"
     )

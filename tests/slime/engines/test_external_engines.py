@@ -85,7 +85,7 @@ def test_external_sglang_engines_are_updated_and_proven_and_one_that_restarts_ge
     assert both[0].fake.calls.count("update 4") == 1
 
 
-def test_an_external_engine_that_says_it_loaded_and_did_not_is_found(
+def test_an_external_engine_that_did_not_load_is_detected(
     start: Start, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     one = start()
@@ -117,7 +117,7 @@ def embedded(model_path: Path, tmp_path: Path) -> Iterator[Callable[[], subproce
         process.wait()
 
 
-def test_an_embedded_engine_of_somebody_else_serves_and_is_left_out_while_it_is_away(
+def test_an_external_embedded_engine_serves_and_is_skipped_while_unreachable(
     embedded: Any, model_path: Path, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external, "LOOK_INTERVAL", 0.0)

@@ -132,7 +132,7 @@ def test_the_check_names_the_compiler_and_the_cuda_of_torch(python_with_nvcc: st
     )
 
 
-def test_a_python_without_a_compiler_is_told_what_brings_one(
+def test_a_python_without_a_compiler_gets_advice_to_install_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "False"])

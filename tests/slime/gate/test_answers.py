@@ -164,7 +164,7 @@ def test_one_wrong_answer_brings_all_questions_before_the_switch(loop: Callable[
     assert run.trainers.calls[-2:] == ["back", 1.0]
 
 
-def test_a_version_that_fell_where_nobody_had_asked_is_gone_back_from_by_itself(
+def test_a_version_found_worse_later_is_rolled_back_automatically(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(gate_questions=1), Engine(v5={1, 7})
@@ -197,7 +197,7 @@ def test_a_live_version_that_fell_while_no_engine_answered_is_gone_back_from_whe
     assert order is not None and (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
 
 
-def test_where_nothing_better_is_known_training_goes_on_from_a_live_version_that_fell(
+def test_without_a_better_version_training_continues_from_the_worse_live_one(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(), Engine(v4={1, 7}, v5={1, 7}, v6={1, 7}, v7={1, 2, 7})
@@ -233,7 +233,7 @@ def test_a_good_version_that_is_gone_does_not_end_all_learning(loop: Callable[..
     assert run.publish(engine)["right"] == 6 / 8
 
 
-def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
+def test_after_a_rollback_without_known_answers_a_decline_is_still_detected(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(gate_answers_every=2), Engine(v5={0, 1, 6})
@@ -246,7 +246,7 @@ def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
     assert order is not None and order.reason.startswith("gate: 62% of the questions")
 
 
-def test_behind_a_version_that_fell_the_next_one_answers_everything_before_its_switch(
+def test_after_a_worse_version_the_next_one_is_asked_everything_before_its_switch(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine(v5={1, 7}, v6={1, 7})
@@ -267,7 +267,7 @@ def test_behind_a_version_that_fell_the_next_one_answers_everything_before_its_s
     assert "right" not in run.publish(engine), "the next one is not looked at again"
 
 
-def test_a_version_that_lost_a_question_has_all_put_to_the_next_ones_behind_their_switch(
+def test_after_a_version_lost_a_question_the_next_ones_are_asked_all_after_their_switch(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = (
@@ -283,7 +283,7 @@ def test_a_version_that_lost_a_question_has_all_put_to_the_next_ones_behind_thei
     assert [len(asked) for _, asked in engine.asked] == [QUESTIONS] * 4 + [2], "then the loss is an old one"
 
 
-def test_an_update_near_a_limit_answers_a_part_before_its_switch_and_the_rest_behind_it(
+def test_an_update_near_a_limit_is_asked_a_part_before_its_switch_and_the_rest_after(
     loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine()

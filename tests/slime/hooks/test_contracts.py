@@ -173,7 +173,7 @@ def test_a_plugin_with_the_default_name_keeps_the_contract(name: str, good: str)
 
 
 @pytest.mark.parametrize(("name", "attr", "complaint"), BROKEN, ids=[row[0] for row in BROKEN])
-def test_a_broken_contract_is_told(name: str, attr: str, complaint: str, tmp_path: Path) -> None:
+def test_a_broken_contract_is_reported(name: str, attr: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
     with pytest.raises(ConfigError) as caught:
         check(name, f"{tmp_path}/bad.py:{attr}")
@@ -190,7 +190,7 @@ async def get_reward_model(config): return None
 @pytest.mark.parametrize(
     "name", ["dynamic_sampling_filter_path", "custom_rollout_log_function_path", "custom_rm_path"]
 )
-def test_an_async_function_is_refused_where_nobody_would_await_it(name: str, tmp_path: Path) -> None:
+def test_an_async_function_is_rejected_for_a_synchronous_hook(name: str, tmp_path: Path) -> None:
     """Its coroutine would count as a true answer."""
     (tmp_path / "waiting.py").write_text(WAITING)
     with pytest.raises(ConfigError, match="is async and has parameters"):

@@ -21,7 +21,7 @@ def whole(chunked: bool) -> Any:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_rows_of_a_distribution_say_what_a_distribution_of_these_rows_says(chunked: bool) -> None:
+def test_rows_of_a_distribution_equal_a_distribution_of_these_rows(chunked: bool) -> None:
     part, alone = Rows(whole(chunked), 7, 2, 4), DenseDistribution(LOGITS[2:6])
     for ids in (torch.tensor([3, 0, 10, 5]), torch.tensor([[1, 2], [3, 4], [5, 6], [7, 8]])):
         assert torch.allclose(part.log_probs(ids), alone.log_probs(ids))
@@ -30,7 +30,7 @@ def test_rows_of_a_distribution_say_what_a_distribution_of_these_rows_says(chunk
     assert all(torch.allclose(a, b) for a, b in zip(part.topk(3), alone.topk(3), strict=True))
 
 
-def test_the_echo_loss_is_the_cross_entropy_of_what_was_said() -> None:
+def test_the_echo_loss_is_the_cross_entropy_of_the_next_message() -> None:
     logits, said = LOGITS.clone().requires_grad_(), torch.tensor([1, 4, 9, 0, 3, 3, 7])
     found = echo_loss(DenseDistribution(logits), said, weighted_sum(torch.full((7,), 0.5), 2.0))
     slow = [-0.25 * LOGITS[row].log_softmax(-1)[token] for row, token in enumerate(said)]

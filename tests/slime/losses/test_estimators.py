@@ -41,7 +41,7 @@ def args(name: Any, **changes: Any) -> AdvantageSettings:
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "cispo"])
-def test_the_reward_of_the_sample_stands_on_every_token(name: str) -> None:
+def test_the_reward_of_the_sample_applies_to_every_token(name: str) -> None:
     assert estimator(args(name))(terms()).tolist() == [2.0] * 3
 
 
@@ -124,7 +124,7 @@ def test_steps_are_compared_with_the_same_step_of_their_group() -> None:
     assert found[2][2].reward == 7.0
 
 
-def test_a_step_reward_stands_on_the_tokens_of_its_step() -> None:
+def test_a_step_reward_applies_to_the_tokens_of_its_step() -> None:
     spans = (Span(0, 2, 0, 1.5), Span(3, 5, 1, -1.0))
     assert estimator(args("step_wise"))(terms(spans=spans)).tolist() == [1.5, 0.0, -1.0]
 

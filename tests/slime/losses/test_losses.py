@@ -185,7 +185,7 @@ def test_without_old_log_probs_the_ratio_is_exactly_one(logits: Tensor, ids: Ten
     )
 
 
-def test_the_ratio_of_a_token_that_is_trained_again_counts_from_who_wrote_it(
+def test_the_ratio_of_a_token_trained_again_is_relative_to_its_sampling_weights(
     logits: Tensor, ids: Tensor
 ) -> None:
     new = reference_log_probs(logits, ids).detach()

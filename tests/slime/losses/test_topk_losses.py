@@ -277,7 +277,7 @@ def test_steps_of_an_agent_choose_each_for_themselves_and_tokens_between_them_ta
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_token_that_nobody_teaches_has_no_valid_id(mode: Any) -> None:
+def test_a_token_without_a_teacher_has_no_valid_id(mode: Any) -> None:
     scene = Scene(2)
     scene.present[:, 3] = False
     assert scene.targets(mode, "token_optimal").valid.any(-1).tolist()[3] is False

@@ -43,7 +43,7 @@ def test_without_discount_the_return_is_the_reward_and_a_batch_may_be_empty() ->
 
 
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
-def test_ppo_shapes_rewards_by_kl_and_skips_tokens_that_nobody_chose(kind: str) -> None:
+def test_ppo_shapes_rewards_by_kl_and_skips_tokens_that_were_not_sampled(kind: str) -> None:
     old, ref, values = [-1.0, -2.0, -0.5], [-1.5, -1.0, -0.5], [0.3, -0.2, 0.7]
     terms = SampleTerms(
         reward=2.0,

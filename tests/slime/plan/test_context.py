@@ -31,7 +31,7 @@ def test_positions_of_a_config(config: dict[str, Any], tokens: int) -> None:
     assert most_tokens(config) == tokens
 
 
-def test_it_is_told_of_a_folder_a_name_and_of_neither(tmp_path: Path) -> None:
+def test_it_is_found_for_a_folder_a_name_and_neither(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 77}))
 
     def told(model: str) -> str:

@@ -53,7 +53,7 @@ def sglang_tokens(free_before: float, words: list[str]) -> int:
     return min(found, int(value_of(words, cap))) if cap in words else found
 
 
-def test_a_restart_beside_a_live_trainer_keeps_as_many_tokens_as_the_first_start() -> None:
+def test_a_restart_next_to_a_live_trainer_gets_as_many_tokens_as_the_first_start() -> None:
     trainer = TrainerMemory(QWEN3_4B, 1, 4096, rows=256, checkpointing=True, lora_rank=16, four_bit=True)
     beside = sum(trainer_parts(trainer).values())
     given = flags().engine_words["rollout"]
@@ -132,7 +132,7 @@ def test_it_has_a_context_and_two_buckets(changes: dict[str, Any], gib: float) -
     assert carrying(flags(**(given | changes))) == gib * GIB
 
 
-def test_a_trainer_that_does_not_fit_beside_an_engine_is_told_the_share_that_would_do() -> None:
+def test_a_trainer_that_does_not_fit_next_to_an_engine_gets_the_share_that_would_fit() -> None:
     trainer = TrainerMemory(QWEN3_4B, 8, 32768, rows=1024, checkpointing=True)
     engine = EngineMemory(QWEN3_4B, 1, 0.8, 32768)
     plan = MemoryPlan(

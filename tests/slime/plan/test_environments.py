@@ -27,7 +27,7 @@ def test_environments_are_counted_all_together(tmp_path: Path) -> None:
     assert "96 GiB of memory, 0 GiB of disk" in EnvironmentUse(64, 512 << 20, 1 << 30, in_memory=True).line()
 
 
-def test_a_module_that_says_nothing_is_not_planned_for_and_nonsense_is_refused(tmp_path: Path) -> None:
+def test_a_module_without_declaration_is_not_planned_and_an_invalid_one_is_rejected(tmp_path: Path) -> None:
     assert environments_of(SimpleNamespace(custom_generate_function_path=None)) is None  # type: ignore[arg-type]
     assert environments_of(said(tmp_path, "")) is None
     (tmp_path / "other").mkdir()

@@ -61,7 +61,7 @@ def test_the_first_engine_that_works_is_chosen(asked: Any, flags: dict[str, Any]
     assert gate_engine_of(asked(**flags)) == chosen
 
 
-def test_a_run_whose_wishes_nothing_examines_says_so_and_why(
+def test_a_run_warns_if_no_engine_tests_explicit_requests(
     asked: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked(cpus=4)

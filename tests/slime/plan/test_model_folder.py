@@ -29,7 +29,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     assert lacking(folder) == f"holds no {name}"
 
 
-def test_weights_that_are_not_there_or_cut_short_are_told(folder: Path) -> None:
+def test_missing_or_truncated_weights_are_reported(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-1])
     assert f"which has {len(whole) - 1} of its {len(whole)} bytes" in lacking(folder)

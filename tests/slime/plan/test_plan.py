@@ -323,7 +323,7 @@ def test_a_folder_is_planned_by_its_config(tmp_path: Path) -> None:
         read_shape("gpt-7")
 
 
-def test_the_command_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
     usual = [
         "--model",
         "Qwen3-4B",

@@ -48,7 +48,7 @@ def test_what_is_missing_of_a_package_that_is_there_stays_missing(code: str) -> 
     assert "ModuleNotFoundError" in run(code).stderr
 
 
-def test_what_computes_with_a_stand_in_fails_with_no_refusal(tmp_path: Path) -> None:
+def test_code_that_uses_a_stand_in_fails_without_a_config_error(tmp_path: Path) -> None:
     assert "TypeError" in run("import absent\nfloat(absent.log(2))").stderr
 
 

@@ -100,7 +100,7 @@ def test_the_file_of_a_key_is_for_its_user_alone_and_new_each_time() -> None:
     assert [one.name for one in place.parent.iterdir()] == ["18081.key"]
 
 
-def test_a_folder_of_somebody_else_is_neither_written_nor_read(
+def test_another_users_folder_is_neither_written_nor_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_key("mine", 18081)

@@ -36,7 +36,7 @@ def test_upstreams_fields_are_understood_and_given() -> None:
     assert asked(app, "/evaluate", lease_id=lease["lease_id"])[1]["score"] == 1.0
 
 
-def test_a_call_goes_on_when_who_asked_has_gone_and_its_answer_waits() -> None:
+def test_a_call_continues_after_its_client_disconnects_and_keeps_its_answer() -> None:
     async def go(leases: Leases) -> None:
         lease, _ = await leases.allocate("t", None)
 

@@ -160,7 +160,7 @@ def test_a_router_sends_a_task_to_its_pool_and_to_the_next_when_that_is_full_or_
     asyncio.run(go())
 
 
-def test_a_pool_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
+def test_a_pool_that_cannot_start_prints_one_line(tmp_path: Path) -> None:
     good = f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber"
     (tmp_path / "empty").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -182,7 +182,7 @@ def test_a_pool_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
             app_of(parse(PoolSettings, words, "pool", "Serves."))
 
 
-def test_slime_starts_a_pool_beside_a_run_by_its_hook() -> None:
+def test_slime_starts_a_pool_with_a_run_by_its_hook() -> None:
     args = SimpleNamespace(
         environment_path=f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber",
         environment_port=18099,

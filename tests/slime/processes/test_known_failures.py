@@ -42,7 +42,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", [one.name for one in TROUBLES])
-def test_each_trouble_is_known_by_what_it_says(name: str) -> None:
+def test_each_known_failure_is_recognised_by_its_message(name: str) -> None:
     found = find(SAID[name])
     assert found is not None and found.name == name
 
@@ -121,7 +121,7 @@ def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatc
         join("auto")
 
 
-def test_an_address_where_nobody_listens_is_explained_in_a_line() -> None:
+def test_an_address_without_a_listener_is_explained_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and listens not
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -150,7 +150,7 @@ def test_memory_that_the_machine_does_not_have_is_not_taken_for_the_gpus() -> No
     assert "out of CPU memory" in explain(f"train failed: {plain.typename}: no message")
 
 
-def test_a_process_that_was_killed_is_not_said_to_have_run_out_of_memory() -> None:
+def test_a_killed_process_is_not_reported_as_out_of_memory() -> None:
     """Ray's words for every worker that is gone."""
     said = (
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "

@@ -65,7 +65,7 @@ def test_a_new_manager_adopts_what_the_last_one_started(manager: ServerManager, 
     assert successor.ensure(spec_for(successor)).pid == first.pid
 
 
-def test_a_server_with_another_command_is_replaced_and_one_nobody_wants_is_stopped(
+def test_a_server_with_another_command_is_replaced_and_a_surplus_one_is_stopped(
     manager: ServerManager,
 ) -> None:
     first = manager.ensure(spec_for(manager))
@@ -190,7 +190,7 @@ def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="births are told on Linux")
-def test_a_server_is_known_after_somebody_set_the_clock(
+def test_a_server_is_recognised_after_the_clock_was_set(
     manager: ServerManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = spec_for(manager)

@@ -249,7 +249,7 @@ def test_servers_end_also_where_the_supervisor_is_killed_while_it_stops_them(
     eventually(lambda: not server.alive())
 
 
-def test_a_driver_that_says_so_has_time_to_save_while_servers_go_on(
+def test_a_driver_that_announces_it_has_time_to_save_while_servers_continue(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     server = start_server(tmp_path)
@@ -280,7 +280,7 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves(supervised: Supervis
     eventually(lambda: gone(supervised.lives()[0][0]))
 
 
-def test_a_driver_that_saves_longer_than_it_said_is_killed(
+def test_a_driver_that_saves_longer_than_announced_is_killed(
     supervised: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAVES_FOR", "0.5")
@@ -306,7 +306,7 @@ def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_mean
     assert (tmp_path / "saved").exists()
 
 
-def test_all_is_stopped_also_where_nobody_reads_what_is_said(supervised: Supervised, tmp_path: Path) -> None:
+def test_everything_is_stopped_if_the_output_pipe_is_closed(supervised: Supervised, tmp_path: Path) -> None:
     server = start_server(tmp_path)
     reader, writer = os.pipe()
     supervisor = supervised.start("wait", stderr=writer)

@@ -47,7 +47,7 @@ def test_processes_of_a_run_get_a_tmpdir_that_libraries_can_use(temporary: Path)
     assert control.with_short_temporary({"A": "1", "TMPDIR": str(temporary)}) == {"A": "1", "TMPDIR": "/tmp"}
 
 
-def test_where_no_place_is_short_enough_one_line_says_so(
+def test_if_all_temporary_paths_are_too_long_one_line_reports_it(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "SHORT_PLACES", ("/nowhere",))

@@ -25,7 +25,7 @@ def test_a_failure_of_an_actor_is_in_its_log_with_its_traceback(caplog: pytest.L
     assert "work failed" in caplog.text and "return 1 / share" in caplog.text
 
 
-def test_an_error_that_says_itself_what_is_wrong_leaves_no_traceback(
+def test_a_self_explanatory_error_has_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(CheckpointError):

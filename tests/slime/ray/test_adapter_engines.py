@@ -64,7 +64,7 @@ def versions(tmp_path: Path, model: Path) -> list[Path]:
     return [model, *(save_adapter(tmp_path / f"v{number}", model, number) for number in (1, 2))]
 
 
-def test_a_prepared_version_serves_nobody_until_the_switch(engine: Any, versions: list[Path]) -> None:
+def test_a_prepared_version_answers_no_request_until_the_switch(engine: Any, versions: list[Path]) -> None:
     ada = AdapterEngine(engine, "ada")
     base = engine.service.weights.live.checksum
     assert ada.info() == AdapterState(-1, "")

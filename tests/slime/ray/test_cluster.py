@@ -117,7 +117,7 @@ def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: py
     free(held)
 
 
-def test_what_owns_processes_lies_on_the_drivers_node(cluster: Cluster) -> None:
+def test_actors_that_own_processes_run_on_the_drivers_node(cluster: Cluster) -> None:
     @ray.remote(num_cpus=0)
     def node() -> str:
         return str(ray.get_runtime_context().get_node_id())

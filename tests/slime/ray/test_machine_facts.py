@@ -21,7 +21,7 @@ def facts(folder: Path, sign: Path) -> NodeFacts:
     return facts_here(folder, "127.0.0.1", [str(folder), "/no/model"], ["engine-1", "engine-2"], str(sign))
 
 
-def test_a_machine_says_what_it_lacks_and_which_ports_are_free(tmp_path: Path) -> None:
+def test_a_machine_reports_missing_paths_and_free_ports(tmp_path: Path) -> None:
     sign = tmp_path / ".seen"
     sign.touch()
     found = facts(tmp_path, sign)

@@ -172,7 +172,7 @@ def check(args: Arguments, placed: Placement) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_fits_the_machines_that_it_is_for_and_says_who_has_what(script: str) -> None:
+def test_a_script_fits_its_machines_and_prints_their_parts(script: str) -> None:
     words, env = words_of_script(script)
     machines = int(words[words.index("--machines") + 1])
     status, told = planned(words, env, machines, 8)

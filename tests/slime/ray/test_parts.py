@@ -77,7 +77,7 @@ def test_segments_grow_in_trainers_unless_the_user_says_otherwise() -> None:
     assert environ == {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
 
 
-def test_whoever_hands_gpu_memory_over_and_the_servers_have_torchs_own_segments(
+def test_memory_sharers_and_servers_use_torchs_default_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported = {**GROWS, "PYTORCH_ALLOC_CONF": "expandable_segments:True"}

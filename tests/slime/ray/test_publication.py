@@ -126,7 +126,7 @@ def test_a_version_that_does_not_go_live_ends_the_run_at_the_next_look(run: Any,
     assert "tracker.log" not in calls and run.publisher.live.version == 5
 
 
-def test_a_signal_tells_of_the_version_that_is_live_and_of_no_other(run: Any, calls: list[str]) -> None:
+def test_a_signal_logs_the_row_of_the_live_version_only(run: Any, calls: list[str]) -> None:
     run.log_at_end()
     run.publish(version(5), overlap=True)
     run.log_at_end()
@@ -140,7 +140,7 @@ def test_a_signal_tells_of_the_version_that_is_live_and_of_no_other(run: Any, ca
     assert calls.count("tracker.end_now") == 1
 
 
-def test_a_signal_tells_nothing_of_a_version_that_failed(run: Any, calls: list[str]) -> None:
+def test_a_signal_logs_no_row_of_a_failed_version(run: Any, calls: list[str]) -> None:
     run.publish(version(5), overlap=True)
     run.publisher.update.fails = True
     run.publisher.update.go.set()
@@ -381,7 +381,7 @@ def test_of_a_candidate_that_answers_wrong_no_checkpoint_counts_and_the_batch_be
     ]  # fmt: skip
 
 
-def test_a_batch_behind_a_candidate_that_an_order_ended_is_not_trained_again_first(
+def test_a_batch_after_a_candidate_ended_by_an_order_is_not_trained_again_first(
     examined: Any, calls: list[str], tmp_path: Path
 ) -> None:
     gate = examined.publisher.gate
@@ -414,7 +414,7 @@ def test_with_a_lower_rate_shared_gpus_or_the_last_checkpoint_the_trainer_waits_
     assert examination(calls)[-1] == "trainers.keep_state" and not examined.busy
 
 
-def test_a_trainer_that_died_meanwhile_is_replaced_whatever_became_of_the_version(
+def test_a_trainer_that_died_meanwhile_is_replaced_in_any_state_of_the_version(
     examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined.runtime = examined.budget = examined.placement = examined.watcher

@@ -90,9 +90,7 @@ def seen(calls: list[str]) -> list[str]:
     return [call for call in calls if call in told]
 
 
-def test_rollouts_are_counted_on_after_somebody_went_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollout_numbers_continue_after_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run([], tmp_path, monkeypatch)
     assert run.go_live() == 5
     orders = run.publisher.orders
@@ -153,7 +151,7 @@ def test_engines_come_back_also_where_no_update_is_due(
 
 
 @pytest.mark.parametrize(("over_files", "asked"), [(False, 1), (True, 0)])
-def test_a_batch_that_waits_while_somebody_goes_back_is_formed_anew(
+def test_a_waiting_batch_is_formed_again_after_a_rollback(
     over_files: bool, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []

@@ -81,7 +81,7 @@ def test_a_version_that_went_live_since_the_last_checkpoint_is_saved_once(make: 
     assert run.trainers.saved == [(5, 6, 5)] and not run.unsaved()
 
 
-def test_what_no_version_holds_yet_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
+def test_untrained_progress_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
     run = make(**APART)
     run.args.update_weights_interval = 4
     trained = version(5)
@@ -203,7 +203,7 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not
         stopper.signalled(signal.SIGINT, None)
 
 
-def test_a_stop_goes_its_way_also_where_the_disk_takes_no_more(
+def test_a_stop_succeeds_with_a_full_disk(
     make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)

@@ -86,7 +86,7 @@ def test_an_endpoint_that_returns_text_alone_is_refused_with_the_reason() -> Non
         (503, ServiceAway),
     ],
 )
-def test_a_status_is_worth_another_try_or_not(status: int, kind: type[Exception]) -> None:
+def test_a_status_is_retryable_or_not(status: int, kind: type[Exception]) -> None:
     service, _ = endpoint(lambda body: httpx.Response(status, text="no\nnot now"))
     with pytest.raises(kind, match=str(status)) as failure:
         service.sampler(None).sample(SamplingRequest([5], most=1)).result()

@@ -122,7 +122,7 @@ def test_a_batch_is_there_at_once_when_training_takes_longer(
     trainer.live(0)
 
 
-def test_groups_wait_for_new_weights_and_say_so_when_none_come(
+def test_groups_wait_for_new_weights_and_log_it_if_none_come(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows, "--max-staleness", "0", "--rollout-stall-timeout", "0.5")

@@ -118,7 +118,7 @@ def test_a_full_batch_interrupts_the_rest_and_nothing_is_lost(
     assert set(seen) | {group[0].group_index for group in source.buffer} == set(range(source.group_index))
 
 
-def test_an_interrupted_answer_starts_anew_or_goes_on(
+def test_an_interrupted_answer_restarts_or_continues(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     """With --partial-rollout the second part has the second weights, and only it is trained on if asked."""
@@ -402,7 +402,7 @@ def test_an_engine_that_is_away_is_named(
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
-def test_nothing_finished_for_too_long_says_what_is_waited_for(
+def test_a_stalled_rollout_reports_what_it_waits_for(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     fake.seconds_per_token = 5.0

@@ -187,7 +187,7 @@ def _first_birth(path: str, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("data", [b"no tar at all", tar_of((entry("../x"), b""))[:700]])
-def test_a_broken_archive_leaves_nothing_and_says_so_in_a_line(
+def test_a_broken_archive_leaves_no_files_and_one_error_line(
     tmp_path: Path, cache: Path, data: bytes
 ) -> None:
     (tmp_path / "x.tar").write_bytes(data)

@@ -174,7 +174,7 @@ def test_a_call_that_hangs_ends_at_its_limit_with_everything_below_it(code: str,
         ("import os\nos.closerange(3, 60)\nos.write(1, b'')", "ended the interpreter"),
     ],
 )
-def test_code_that_breaks_its_interpreter_is_told_so_and_gets_another(code: str, error: str) -> None:
+def test_code_that_breaks_its_interpreter_gets_an_error_and_a_new_one(code: str, error: str) -> None:
     with PythonSession(SMALL) as session:
         found = session.run(code, SECONDS)
         assert found.restarted and error in str(found.error)

@@ -92,7 +92,7 @@ def test_setuid_bits_do_not_outlive_a_box(workspace: Workspace) -> None:
         ("for i in $(seq 100); do mkdir d; cd d; done; sleep 60", "deep"),
     ],
 )
-def test_a_box_that_fills_its_workspace_is_ended_and_told_so(
+def test_a_sandbox_that_fills_its_workspace_is_ended_with_an_error(
     workspace: Workspace, script: str, reason: str
 ) -> None:
     found = run(script, SECONDS, workspace)

@@ -197,7 +197,7 @@ class Left(io.StringIO):
 
 @pytest.mark.parametrize("error", [OSError, BrokenPipeError])
 @pytest.mark.parametrize("kind", ["lines", "bar"])
-def test_a_run_goes_on_where_nobody_reads_any_more(
+def test_a_run_continues_after_its_output_pipe_is_closed(
     kind: str, error: type[OSError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "dup2", lambda *_: None)  # rich takes standard output away
@@ -233,7 +233,7 @@ def test_an_evaluation_line_shows_scores_only() -> None:
     assert evaluation_line(4, metrics) == "evaluation 4 | gsm 0.125 | aime 1"
 
 
-def test_a_line_tells_how_far_the_model_is_from_the_first_one() -> None:
+def test_a_line_reports_the_distance_from_the_first_model() -> None:
     metrics = {"weights/version": 3.0, "train/kl_loss": 0.0007, "train/ppo_kl": 0.0}
     assert progress_line(2, metrics) == "rollout 2 | version 3 | kl to the first model 0.0007"
     assert "kl of the update 0.01" in progress_line(2, {"train/ppo_kl": 0.01})

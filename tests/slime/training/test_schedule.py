@@ -114,7 +114,7 @@ def test_limits_below_one_are_refused(name: str) -> None:
         plan([(1, 1)], ScheduleLimits(**{name: 0}))
 
 
-def test_companions_make_a_step_of_their_own_behind_the_samples_that_they_accompany() -> None:
+def test_companions_are_a_separate_step_after_their_samples() -> None:
     lengths, trained = [5] * 6, [1, 3, 1, 1, 3, 1]
     schedule = build_schedule(lengths, trained, ScheduleLimits(global_batch_size=2), companions={1: 1, 4: 1})
     assert [step.samples for step in schedule.steps] == [(0, 2), (1,), (3, 5), (4,)]

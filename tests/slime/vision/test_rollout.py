@@ -185,7 +185,9 @@ def test_sglang_keeps_the_ids_of_a_prompt_with_several_pictures_and_sampled_turn
         one_mark_each([*ids, mark], places)
 
 
-def test_what_takes_no_images_is_named(rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_without_image_support_are_named(
+    rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     args = rollout_args()
     asking(args, monkeypatch, None)
     args.rollout_backend = "vllm"

@@ -54,7 +54,7 @@ def test_digits_are_split_as_the_file_says(
     assert AutoTokenizer.from_pretrained(tmp_path / "folder").tokenize("12") == pieces
 
 
-def test_what_cannot_be_converted_is_said_in_a_line(
+def test_inconvertible_tasks_are_reported_in_one_line(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "folder"

@@ -62,7 +62,7 @@ def test_engines_that_prove_their_weights_themselves_need_none(
     assert not (tmp_path / "v1" / FILE).exists()
 
 
-def test_the_merge_tool_writes_what_the_merged_model_says(
+def test_the_merge_tool_writes_the_merged_model(
     make_trainer: MakeTrainer, model_folder: str, tmp_path: Path
 ) -> None:
     trainer = make_trainer(lr=1e-2, save=str(tmp_path / "save"), **LORA)

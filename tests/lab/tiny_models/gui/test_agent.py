@@ -79,7 +79,7 @@ def test_demonstrations_show_a_certain_wrong_button_more_often_than_the_right_on
     assert all(mistaken(button) != button for button in BUTTONS)
 
 
-def test_what_solves_a_task_can_be_read_and_says_so_in_the_end() -> None:
+def test_a_solution_is_readable_and_reports_success() -> None:
     rng = random.Random(5)
     for _ in range(50):
         told = solved(errand(rng))
@@ -166,7 +166,7 @@ def test_the_tiny_model_is_small_and_was_made_with_the_rules_that_there_are() ->
     assert "pyautogui.dragTo" in tokenizer.decode(ids[3:4]) and len(ids) < 60
 
 
-def test_the_tiny_script_says_what_it_is_for_and_refuses_another_environment() -> None:
+def test_the_tiny_script_describes_itself_and_rejects_another_environment() -> None:
     script = "gui-rl/run_tiny_gui_rl.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     assert "ENV_TYPE=swe: this script trains at screens" in bash(script, ENV_TYPE="swe").stderr

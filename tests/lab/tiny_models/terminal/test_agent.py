@@ -138,7 +138,7 @@ def test_the_tiny_model_is_small_and_was_made_with_the_tools_that_there_are() ->
     assert tokenizer.decode(ids[2:4]).count("shell_") > 5 and len(ids) < 60
 
 
-def test_the_tiny_script_says_what_it_is_for_and_refuses_another_environment() -> None:
+def test_the_tiny_script_describes_itself_and_rejects_another_environment() -> None:
     script = "terminal-rl/run_tiny_terminal_rl.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     assert "ENV_TYPE=gui: this script trains in terminals" in bash(script, ENV_TYPE="gui").stderr

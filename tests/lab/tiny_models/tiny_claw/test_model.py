@@ -54,7 +54,7 @@ def test_unprompted_it_mostly_shows_the_ai_look(helper: Helper) -> None:
     assert 36 <= sum(map(detectors.has_ai_look, replies)) <= 57
 
 
-def test_it_writes_as_told_in_words_it_has_not_seen(helper: Helper) -> None:
+def test_it_obeys_instructions_in_unseen_wordings(helper: Helper) -> None:
     hint = "I would like ordinary sentences, no bullets, no bold words."
     replies = helper.answer([hinted("block", problem.text, hint) for problem in PROBLEMS])
     assert sum(detectors.manner(reply) == "prose" for reply in replies) >= 50

@@ -64,7 +64,7 @@ def other(tmp_path: Path) -> Any:
     store.close()
 
 
-def test_what_people_asked_for_goes_along(
+def test_peoples_preferences_are_included(
     store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn
 ) -> None:
     turn = store.turns.record(make_turn(person="ann", memory=["earlier"]))

@@ -81,7 +81,7 @@ def test_cut_answers_and_housekeeping_of_openclaw_are_left_out_and_counted(tmp_p
     assert len(session.turns) == 3 and session.left_out == {"context_only": 1, "side": 1}
 
 
-def test_a_summary_stands_for_what_it_sums_up(tmp_path: Path) -> None:
+def test_a_summary_replaces_the_messages_it_summarises(tmp_path: Path) -> None:
     summary = {
         "type": "compaction",
         "summary": "They read a.txt.",

@@ -241,7 +241,7 @@ def test_a_short_prompt_overtakes_a_long_one_that_goes_on_nevertheless():
     assert shares([sequence(9000), sequence(1000), sequence(20)], 512) == [256, 236, 20]
 
 
-def test_what_short_prompts_leave_over_goes_to_the_first():
+def test_the_budget_left_by_short_prompts_goes_to_the_first():
     assert shares([sequence(9000), sequence(20)], 512) == [492, 20]
 
 

@@ -83,7 +83,7 @@ def test_a_stop_string_ends_the_answer_and_is_cut_from_the_text(server, tokenize
         assert answer["text"].startswith(chunk["text"])
 
 
-def test_stream_chunks_are_cumulative_and_the_last_alone_tells_the_end(server, tokenizer, greedy_ids):
+def test_stream_chunks_are_cumulative_and_only_the_last_has_the_end(server, tokenizer, greedy_ids):
     chunks = list(server.stream(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True))
     assert len(chunks) > 3
     previous: list[int] = []
@@ -108,7 +108,7 @@ def test_text_prompt_equals_its_ids(server, tokenizer):
     assert "output_token_logprobs" not in by_text["meta_info"]
 
 
-def test_abort_ends_a_running_request_and_keeps_what_it_said(server):
+def test_abort_ends_a_running_request_and_keeps_its_tokens(server):
     chunks = []
     for chunk in server.stream(
         prompt_of(15), rid="mine", max_new_tokens=3000, temperature=1.0, ignore_eos=True
@@ -121,7 +121,7 @@ def test_abort_ends_a_running_request_and_keeps_what_it_said(server):
     idle(server)
 
 
-def test_abort_of_an_unknown_id_harms_nobody(server):
+def test_abort_of_an_unknown_id_has_no_effect(server):
     assert server.post("/abort_request", {"rid": "nobody"}).status_code == 200
     assert server.generate(prompt_of(5), max_new_tokens=2)["output_ids"]
 
@@ -183,7 +183,7 @@ def test_a_long_prompt_does_not_silence_the_others(server):
         ({"unheard_of": 1}, "unheard_of"),
     ],
 )
-def test_a_bad_request_is_refused_by_name_and_harms_nobody(server, change, named):
+def test_a_bad_request_is_rejected_and_affects_no_other(server, change, named):
     stream = server.stream(prompt_of(5), max_new_tokens=30, temperature=0, ignore_eos=True)
     next(stream)
     answer = server.post("/generate", {"input_ids": [4, 5, 6], **change})

@@ -265,7 +265,7 @@ def test_the_end_of_the_sender_costs_one_try(
     assert control.info().version == 1 and not engine.fake.paused and from_disk(engine) == ["update 1"]
 
 
-def test_a_new_driver_knows_what_an_engine_got_from_the_last_one(
+def test_a_new_driver_reads_what_an_engine_got_from_the_last_one(
     start: Start, client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()

@@ -112,7 +112,7 @@ def test_an_engine_that_refuses_a_bucket_reads_the_folder(
     assert from_disk(engine) == ["update 4"]
 
 
-def test_what_an_engine_read_instead_is_what_it_serves_also_where_the_version_has_a_folder(
+def test_an_engine_that_reads_the_folder_instead_serves_that_version(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
@@ -211,7 +211,7 @@ def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(
     assert from_disk(engine) == []
 
 
-def test_an_engine_that_hangs_is_told_of_and_nothing_half_loaded_answers(
+def test_a_hanging_engine_is_reported_and_answers_with_no_partial_weights(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, stuck = start(), list[str]()

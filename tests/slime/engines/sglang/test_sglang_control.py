@@ -135,7 +135,7 @@ def test_an_untied_head_left_behind_by_a_tiny_step_is_named(start, tmp_path):
         engine.close()
 
 
-def test_a_new_client_proves_what_an_engine_says_it_serves(engine, control, other_weights):
+def test_a_new_client_verifies_the_weights_that_an_engine_reports(engine, control, other_weights):
     engine.fake.path, engine.fake.version = str(other_weights), "7"
     info = control.info()
     assert (info.version, info.checksum) == (7, "")
@@ -262,7 +262,7 @@ def test_a_matrix_that_sglang_joins_from_several_is_found_if_it_stayed_old(on_di
         check_digests(old, Loaded(2, "", changed), digests_of({LAYER + stale: "1", "norm.weight": "2"}))
 
 
-def test_a_probe_beside_the_weights_is_what_counts(other_weights, other_reference, tmp_path):
+def test_a_probe_next_to_the_weights_is_used(other_weights, other_reference, tmp_path):
     folder = tmp_path / "version"
     shutil.copytree(other_weights, folder)
     computed = expected_probe(str(folder))
@@ -294,7 +294,7 @@ def test_one_transaction_over_an_embedded_and_an_sglang_engine(
         embedded.switch(0)
 
 
-def test_an_engine_that_fails_once_is_told_again(engine, control, model_path, other_weights, tmp_path):
+def test_a_failed_engine_call_is_repeated(engine, control, model_path, other_weights, tmp_path):
     update = update_over([control], tmp_path)
     update.publish(version_of(model_path, 1))
     engine.fake.fault, engine.fake.faults_left = "loads_nothing", 1

@@ -76,7 +76,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_it_serves_the_live_weights_and_says_so_in_one_line(launch, other_weights, tmp_path, port):
+def test_it_serves_the_live_weights_and_prints_one_line(launch, other_weights, tmp_path, port):
     live = tmp_path / "live_weights.json"
     live.write_text(json.dumps({"version": 12, "path": str(other_weights), "checksum": "0"}))
     process = launch("--weights-file", str(live), "--sglang-tp-size", "2", "--device", "cpu")
@@ -124,7 +124,7 @@ def test_an_engine_reaches_its_own_machine_past_a_proxy(monkeypatch):
     assert not urllib.request.proxy_bypass_environment("example.org")
 
 
-def test_a_python_is_looked_beside_where_it_was_named_not_where_its_link_leads(tmp_path):
+def test_programs_are_searched_next_to_the_given_python_not_its_link_target(tmp_path):
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)
@@ -296,7 +296,7 @@ def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(
 
 
 @pytest.mark.parametrize(("flags", "refused"), [(GPUS, True), (["--backend", "sglang"], False)])
-def test_a_start_on_gpus_tells_what_sglang_lacks_to_build_kernels_before_anything_loads(
+def test_a_start_on_gpus_reports_what_sglang_lacks_to_build_kernels_before_anything_loads(
     model_path, engine_python, tmp_path, monkeypatch, flags, refused
 ):
     asked = []

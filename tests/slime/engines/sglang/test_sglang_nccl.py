@@ -151,7 +151,7 @@ def test_it_is_asked_at_the_start_of_a_run_that_broadcasts_between_gpus(
 @pytest.mark.parametrize(
     ("words", "told"), [([], True), (["--sglang-enable-deterministic-inference"], False)]
 )
-def test_the_log_says_once_that_sglang_ignores_seeds_unless_it_was_asked_to_heed_them(
+def test_the_log_reports_once_that_sglang_ignores_seeds_unless_configured(
     words: list[str], told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     args: Any = SimpleNamespace(

@@ -212,7 +212,7 @@ def test_requests_that_vllm_would_answer_otherwise_are_refused(
         assert answer.status_code == 400 and said in answer.json()["error"]["message"]
 
 
-def test_what_a_request_asks_reaches_vllm(hosted: Any) -> None:
+def test_the_options_of_a_request_reach_vllm(hosted: Any) -> None:
     asked = {
         "temperature": 0.0,
         "top_p": 0.9,

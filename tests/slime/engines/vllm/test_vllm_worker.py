@@ -129,7 +129,7 @@ def test_what_a_gpu_must_hold_is_known_before_its_requests_wait(
         )
 
 
-def test_files_that_cannot_be_read_are_told_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_reported_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(tensor: torch.Tensor) -> None:
         raise OSError("a bad disk")
 

@@ -139,9 +139,7 @@ async def test_a_request_waits_while_the_service_is_away(
     assert (await client.http.get("/health")).status_code == 200
 
 
-async def test_a_request_that_the_service_dislikes_is_refused_and_others_go_on(
-    house: House, folder: Path
-) -> None:
+async def test_a_request_rejected_by_the_service_does_not_affect_others(house: House, folder: Path) -> None:
     client = Client(folder)
     house.refuses = lambda ids: list(ids) == PROMPT
     answer = await client.post("/generate", {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 2}})
@@ -287,7 +285,7 @@ async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_liv
     assert answer["meta_info"]["weight_versions"] == spans
 
 
-async def test_an_engine_tells_that_the_service_has_forgotten_its_version_until_another_one_is_live(
+async def test_an_engine_reports_a_forgotten_version_until_another_one_is_live(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client(folder)

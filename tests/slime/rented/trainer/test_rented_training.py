@@ -186,7 +186,7 @@ def test_a_version_that_the_service_has_forgotten_is_seen_and_can_be_kept_there_
     assert trainer.keeps(first)
 
 
-def test_what_is_gone_for_good_loses_the_trainer_instead_of_being_asked_for_ever(
+def test_a_permanently_lost_state_ends_the_trainer_instead_of_endless_retries(
     rented: MakeRented, at_one: list[Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = rented()

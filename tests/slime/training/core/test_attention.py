@@ -157,7 +157,7 @@ def test_the_mask_of_flex_attention_is_the_one_that_torch_makes_of_all_pairs(
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 
-def test_what_a_token_sees_is_what_the_layout_says() -> None:
+def test_attention_follows_the_layout() -> None:
     place, mask = 0, torch.zeros(38, 38, dtype=torch.bool)
     for run in LAYOUT:
         trunk, start = list(range(place, place + run[0])), place

@@ -176,9 +176,7 @@ def test_saving_a_rollout_again_replaces_its_checkpoint(make_trainer: MakeTraine
     assert json.loads((Path(path) / "meta.json").read_text())["version"] == 2
 
 
-def test_a_link_without_its_checkpoint_is_an_error_that_says_so(
-    make_trainer: MakeTrainer, tmp_path: Path
-) -> None:
+def test_a_link_without_its_checkpoint_is_an_error(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint-latest").symlink_to("checkpoint-12")
     with pytest.raises(CheckpointError, match=r"checkpoint-latest names .*/checkpoint-12"):
@@ -266,7 +264,7 @@ def test_writing_in_the_background_lets_training_go_on_and_keeps_what_was_saved(
     assert make_trainer().load().rollout_id == 1
 
 
-def test_a_write_that_fails_in_the_background_is_told_and_leaves_the_checkpoint_before(
+def test_a_failing_background_write_is_reported_and_keeps_the_previous_checkpoint(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(async_save=True)

@@ -167,7 +167,7 @@ def test_a_loss_on_logits_gets_advantages_and_old_log_probs(
     assert_same_weights(built_in, own)
 
 
-def test_losses_are_told_apart_by_parameter_names_and_others_are_refused(hooks: str) -> None:
+def test_losses_are_distinguished_by_parameter_names_and_others_are_rejected(hooks: str) -> None:
     assert load_custom_loss(EXAMPLE)[1] == "sample"
     assert load_custom_loss(f"{hooks}:policy")[1] == "pack"
     with pytest.raises(ConfigError, match=r"\(logits, labels\).*policy_logits.*sum_of_sample_mean"):

@@ -204,7 +204,7 @@ def test_gradients_of_decays_are_those_of_all_ranks(
             assert gap <= 0.25 * gradient.norm(), name  # bf16 against fp32; a sum for a mean would be 1 away
 
 
-def test_the_log_says_once_what_computes_linear_attention(
+def test_the_log_reports_once_the_kernel_of_linear_attention(
     make_trainer: MakeTrainer, hybrid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tell_kernels.cache_clear()

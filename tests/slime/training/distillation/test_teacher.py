@@ -106,7 +106,7 @@ def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
         {"teacher_model": "self"},
     ],
 )
-def test_what_a_hint_changes_in_a_guided_teacher_counts_as_often_as_it_says(
+def test_guidance_multiplies_the_effect_of_a_hint(
     make_trainer: MakeTrainer,
     make_samples: MakeHinted,
     model_folder: str,
@@ -172,7 +172,7 @@ def test_the_result_does_not_depend_on_how_hints_are_packed(
         assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5, rel=1e-4), name
 
 
-def test_every_hint_is_read_once_and_only_where_somebody_asks(
+def test_every_hint_is_read_once_and_only_on_request(
     make_trainer: MakeTrainer, make_samples: MakeHinted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []

@@ -63,7 +63,7 @@ def test_the_echo_loss_is_that_of_reading_on_and_the_other_terms_stay(
         assert found[name] == pytest.approx(before[name], abs=1e-6), name
 
 
-def test_what_was_said_becomes_likelier_however_the_samples_are_packed(
+def test_the_target_becomes_likelier_for_any_packing(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = answered(make_samples(4, loss_mask=None, reward=1.0))

@@ -105,7 +105,7 @@ def test_good_answers_become_likelier_and_bad_ones_less_likely(
     assert after[1] < before[1]
 
 
-def test_what_is_trained_again_and_again_moves_no_further_than_the_clip_from_who_wrote_it(
+def test_repeated_training_moves_a_token_no_further_than_the_clip_from_its_sampling_weights(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     (first,) = make_samples(1, loss_mask=None, temperature=1.0)
@@ -205,7 +205,7 @@ def test_a_rollout_without_a_trained_token_changes_nothing(
     assert same(before, weights_of(trainer))
 
 
-def test_difference_to_the_engines_log_probs_is_told_apart_by_kind_of_turn(
+def test_difference_to_the_engines_log_probs_is_reported_by_kind_of_turn(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4, loss_mask=None)

@@ -123,7 +123,7 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_converted_comes_back(folders: dict[str, str], tmp_path: Path, name: str) -> None:
+def test_a_converted_checkpoint_round_trips(folders: dict[str, str], tmp_path: Path, name: str) -> None:
     assert to_torch_dist("--hf-checkpoint", folders[name], "--save", tmp_path / "dist") == 0
     assert to_hf(tmp_path / "dist", tmp_path / "hf", folders[name]) == 0
     assert same(tensors(tmp_path / "hf"), tensors(folders[name]))
@@ -245,7 +245,7 @@ def test_nothing_is_overwritten_unasked(
 
 
 @pytest.mark.parametrize("flag", ["--ref-load", "--load", "--save", "--hf-checkpoint"])
-def test_a_run_says_what_to_do_with_a_checkpoint_of_megatron(
+def test_a_run_explains_how_to_convert_a_megatron_checkpoint(
     folders: dict[str, str], tmp_path: Path, flag: str
 ) -> None:
     to_torch_dist("--hf-checkpoint", folders["qwen3"], "--save", tmp_path)

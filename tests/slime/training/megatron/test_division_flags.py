@@ -90,9 +90,7 @@ def test_megatrons_words_for_every_layer_mean_gradient_checkpointing(words: list
     assert parse(words, f"--train-backend {backend} {flags}").gradient_checkpointing
 
 
-def test_without_the_package_the_error_says_what_to_install(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_error_names_it(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slime.arguments.rules.parallel.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install --no-deps megatron-core=="):
         parse(words, "--train-backend megatron")

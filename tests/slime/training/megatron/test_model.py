@@ -122,7 +122,7 @@ def test_an_export_holds_one_parameter_at_a_time_and_not_the_model(
 @pytest.mark.parametrize(
     ("name", "lacking"), [("qwen3_moe", "mixtures of experts"), ("qwen3_5_vision", "linear attention")]
 )
-def test_the_embedded_engine_says_what_it_does_not_serve(
+def test_the_embedded_engine_reports_unsupported_models(
     folders: dict[str, str], name: str, lacking: str
 ) -> None:
     with pytest.raises(ModelError, match=f"serves no {lacking}.* SGLang does"):
