@@ -1,4 +1,4 @@
-"""From a fresh sample to one with answer and reward; an error becomes a failed sample, not an exception."""
+"""Completes a sample with answer and reward; an error becomes a failed sample, not an exception."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SampleRunner:
         self.sample_hooks = load_hooks(args, "rollout_sample_hook_path")
 
     async def run_group(self, group: Group) -> list[Any]:
-        """All samples of a group at the same time; entries that are finished stay as they are."""
+        """Runs all samples of a group concurrently; finished entries are unchanged."""
         entries = await asyncio.gather(*(self.run_sample(entry) for entry in group))
         samples = list(flatten(entries))
         if self.args.group_rm and all(map(is_done, samples)) and any(s.reward is None for s in samples):
@@ -87,7 +87,7 @@ class SampleRunner:
             return failed(before, "engine", error)
         except EnvironmentAway as error:
             return failed(before, "environment", error)
-        except Exception as error:  # a user's function or reward: a bad rollout is data
+        except Exception as error:  # any exception of a user's function or reward is data about the sample
             logger.exception("generating or hooks of sample %s", before.index)
             return failed(before, type(error).__name__, error)
 
@@ -157,7 +157,7 @@ class SampleRunner:
 
 
 def failed(sample: Sample, reason: str, error: BaseException) -> Sample:
-    """`sample`, marked; the first words of the error go with it."""
+    """Returns `sample` marked as failed, with the beginning of the error message."""
     logger.warning("sample %s failed (%s): %s", sample.index, reason, error or type(error).__name__)
     sample.status = SampleStatus.FAILED
     sample.metadata[FAILURE] = {"reason": reason, "message": f"{type(error).__name__}: {error}"[:500]}
@@ -165,7 +165,7 @@ def failed(sample: Sample, reason: str, error: BaseException) -> Sample:
 
 
 def complete_indices(parent: Sample, made: Sequence[Sample]) -> None:
-    """Samples that a generate function made belong to the group of the one it was given."""
+    """Assigns samples made by a generate function to the group of its input sample."""
     for sample in made:
         sample.group_index = parent.group_index if sample.group_index is None else sample.group_index
         sample.index = parent.index if sample.index is None else sample.index

@@ -1,4 +1,5 @@
-"""The rollout manager's work, without Ray: asks rollout functions for batches and evaluations, keeps the data."""
+"""The rollout manager's work, independent of Ray: gets batches and evaluations from rollout functions, and manages
+the data."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RolloutService:
-    """All methods may be called at the same time from several threads."""
+    """Generates and evaluates rollouts; all methods are thread-safe."""
 
     def __init__(self, args: GenerationSide) -> None:
         self.args = args
@@ -69,11 +70,11 @@ class RolloutService:
         return samples, metrics
 
     def policy(self, rollout_id: int) -> str | None:
-        """The adapter that is trained on the batch of a rollout, once it was generated; None: there is one policy."""
+        """Returns the adapter that is trained on a generated batch; None: there is only one policy."""
         return self._policies.pop(rollout_id, None)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
-        """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
+        """Evaluates the live weights; returns the metrics. It trains nothing and uses no training prompts."""
         with self._noted(f"evaluation at rollout {rollout_id}"):
             output = self.eval_function(self.args, rollout_id, self.data_source, evaluation=True)
         if not isinstance(output, RolloutFnEvalOutput):
@@ -92,12 +93,12 @@ class RolloutService:
         return metrics
 
     def save(self, rollout_id: int) -> None:
-        """Writes where the data source stands after `rollout_id`."""
+        """Writes the state of the data source after `rollout_id`."""
         if self.data_source is not None:
             self.data_source.save(rollout_id)
 
     def load(self, rollout_id: int) -> None:
-        """Goes on with the data after `rollout_id` (-1: from the first prompt)."""
+        """Restores the data source's state after `rollout_id` (-1: from the first prompt)."""
         if self.data_source is not None and rollout_id >= 0:
             self.data_source.load(rollout_id)
         self._positioned = True

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: conversations of the data set are the samples; no engine generates anything.
+"""Supervised fine-tuning: the data set's conversations are the samples; no engine is used.
 
 `--rollout-function-path slime.rollout.sft_rollout.generate_rollout --loss-type sft_loss --input-key messages`.
 """
@@ -59,7 +59,7 @@ def generate_rollout(
 
 
 def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
-    """Turns the samples of a group into trained ones; or returns why not: a word to count, and a sentence."""
+    """Converts the samples of a group to trained ones; or returns why not: a word to count, and a sentence."""
     for sample in flatten(group):
         try:
             messages = conversation(args, sample)

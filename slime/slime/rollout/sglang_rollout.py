@@ -1,4 +1,4 @@
-"""The default rollout: groups of prompts go to the engines until a batch is full; nothing that is left over is lost.
+"""The default rollout: sends groups of prompts to the engines until a batch is full; unfinished ones are kept.
 
 More groups than a batch needs may be under way (`--over-sampling-batch-size`, dropped groups). Once it is full the
 rest is interrupted and goes back to the data source: finished groups as they are, answers under way to be continued
@@ -78,7 +78,7 @@ class Rollout:
         return RolloutFnTrainOutput(samples=batch, metrics=self._metrics())
 
     async def _start_missing(self) -> None:
-        """Starts `--over-sampling-batch-size` groups whenever those accepted and under way cannot fill the batch."""
+        """Starts `--over-sampling-batch-size` groups whenever the accepted and running ones cannot fill the batch."""
         assert self.args.over_sampling_batch_size is not None
         while len(self.accepted) + len(self.running) < self.args.rollout_batch_size:
             groups = await asyncio.to_thread(self.source.get_samples, self.args.over_sampling_batch_size)
@@ -130,14 +130,14 @@ class Rollout:
         return True
 
     async def _give_up(self) -> None:
-        """Ends running requests at once; a closed connection ends a request too."""
+        """Aborts running requests at once; closing a connection aborts its request."""
         self.interrupt.set = True
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
 
     async def _stop(self) -> None:
-        """Interrupts running requests; the data source gets it, and the surplus, back."""
+        """Interrupts running requests; returns their samples and the surplus to the data source."""
         deadline = time.monotonic() + ABORT_TIMEOUT
         pending = set(self.running)
         while pending and time.monotonic() < deadline:
@@ -155,7 +155,7 @@ class Rollout:
         self.returned = len(groups)
 
     def _interrupted(self, task: asyncio.Task[list[Any]]) -> Group:
-        """Returns the samples of an interrupted group that go back; if it did not stop in time, its prompts."""
+        """Returns the samples of an interrupted group for later; if it did not stop in time, its prompts."""
         before = self.running[task]
         if task.cancelled() or task.exception() is not None:
             return to_retry(before, keep_partial=False)
@@ -177,6 +177,6 @@ class Rollout:
 
 
 def discard(source: DataSource, groups: Sequence[Group]) -> None:
-    """Reports dropped groups to a data source that keeps account of its groups."""
+    """Reports dropped groups to a data source that tracks its groups."""
     if groups and hasattr(source, "discard_samples"):
         source.discard_samples(groups)

@@ -1,4 +1,4 @@
-"""State that all rollouts of a process share: tokenizer, engines, the limit on concurrent requests."""
+"""State shared by all rollouts of a process: tokenizer, engines, the limit on concurrent requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(
     "interrupt", default=None
 )
-"""The rollout that the running generate function works for."""
+"""The rollout of the running generate function."""
 
 
 class GenerateState:
@@ -46,7 +46,7 @@ class GenerateState:
 
     @classmethod
     def of(cls, args: GenerationSide) -> GenerateState:
-        """Returns the state of the run that `args` belong to, made once."""
+        """Returns the state of the run with these arguments, created once."""
         with cls._lock:
             if args.run_dir not in cls._known:
                 cls._known[args.run_dir] = cls(args)
@@ -66,7 +66,7 @@ class GenerateState:
 
     @property
     def reader(self) -> ImageReader:
-        """Reads pictures. Raises ConfigError if the model does not see."""
+        """Returns the reader of pictures. Raises ConfigError if the model has no vision."""
         from slime.vision.reading import load_reader
 
         return load_reader(self.args.hf_checkpoint, self.args.run_dir)
@@ -77,7 +77,7 @@ class GenerateState:
 
 
 def engine_urls(args: GenerationSide) -> list[str]:
-    """Addresses of the engines of the run, as its folder names them, and of those that others run for it."""
+    """Returns the addresses of the run's engines, from its folder, and of external ones."""
     return [*records.engine_urls(Path(args.run_dir)), *args.rollout_external_engine_addrs]
 
 

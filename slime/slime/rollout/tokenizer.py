@@ -11,7 +11,7 @@ from slime.errors import ConfigError, DataError
 
 
 class ChatTokenizer:
-    """Text and conversations to token ids, as the model in `folder` reads them. Thread-safe.
+    """Converts text and conversations to token ids for the model in `folder`. Thread-safe.
 
     Raises:
         ConfigError: the folder has no tokenizer.json.
@@ -29,7 +29,7 @@ class ChatTokenizer:
 
     @property
     def eos_token(self) -> str:
-        """The token that ends an answer. Raises ConfigError if the model names none."""
+        """Returns the token that ends an answer. Raises ConfigError if the model names none."""
         if not self.fast.eos_token:
             raise ConfigError(f"{self.folder}/tokenizer_config.json names no eos_token")
         return str(self.fast.eos_token)
@@ -40,7 +40,7 @@ class ChatTokenizer:
         return ids
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Returns ids [T], and for each the characters [start, end) of `text` that it stands for."""
+        """Returns ids [T], and for each its characters [start, end) of `text`."""
         encoded = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
         return encoded["input_ids"], encoded["offset_mapping"]
 
@@ -80,7 +80,7 @@ class ChatTokenizer:
                     **dict(variables or {}),
                 )
             )
-        except Exception as error:  # a template raises what it likes
+        except Exception as error:  # templates may raise any exception
             raise DataError(f"the chat template refuses the messages: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Boxes in which code that a model wrote runs; without bubblewrap none of it runs."""
+"""Sandboxes for code written by models; without bubblewrap none is run."""
 
 from slime.sandbox.box import Box, require_sandbox
 from slime.sandbox.images import Image, image_of

@@ -1,6 +1,6 @@
-"""A program in a box, with pipes to it. Ending the box ends everything in it.
+"""A program in a sandbox, with pipes to it. Closing the sandbox ends everything in it.
 
-A thread ends boxes whose processes together exceed their limit of memory or files.
+A thread ends sandboxes whose processes exceed their memory or file limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slime.sandbox.usage import FILE_BYTES, Usage
 from slime.sandbox.workspace import Workspace
 
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
-"""A box ends with the thread that started it (PR_SET_PDEATHSIG), so one permanent thread starts them all."""
+"""A sandbox dies with the thread that started it (PR_SET_PDEATHSIG), so one permanent thread starts them all."""
 CHECK_SECONDS = 30.0
 END_SECONDS = 30.0
 LOST = "the sandbox was killed by another process of this machine"
@@ -39,7 +39,7 @@ _checked: list[bool] = []
 
 
 class Box:
-    """One running box. Use it from one thread at a time.
+    """One running sandbox. Use it from one thread at a time.
 
     Attributes:
         busy_since: on the monotonic clock, since when code in it is asked to run; it is looked at more often then.
@@ -76,7 +76,7 @@ class Box:
         self._over: str | None = None
         self.busy_since: float | None = None
         self._killed = False
-        self._ahead = b""  # read, but of a later line
+        self._ahead = b""  # output that was read beyond the current line
         folders = workspace.folders if workspace else ()
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
         self.group = make_group(self.limits)
@@ -93,8 +93,8 @@ class Box:
         self.process.stdin.flush()
 
     def read_some(self, seconds: float) -> bytes | None:
-        """Returns the next output; empty at the end of the program, also where another thread closed the box, None if
-        nothing comes in time."""
+        """Returns the next output; b"" at the end of the program, also if another thread closed the sandbox, None
+        after the time-out."""
         assert self.process.stdout is not None
         ready = select.poll()
         try:
@@ -104,8 +104,8 @@ class Box:
             return b""
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
-        """Returns the next line without its end; None if there is none in time, or a longer one, or the program has
-        ended. Later data is kept for the next call."""
+        """Returns the next line without its end; None after the time-out, for a longer line, or if the program has
+        exited. Later data is kept for the next call."""
         line = self.read_until(lambda data: b"\n" in data, seconds, longest)
         if line is None:
             return None
@@ -113,8 +113,8 @@ class Box:
         return line
 
     def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
-        """Returns the output up to where it is complete; None if it is not in time, or longer, or the program has
-        ended."""
+        """Returns the output until it is complete; None after the time-out, if it is longer, or if the program has
+        exited."""
         data, until = self._ahead, time.monotonic() + seconds
         self._ahead = b""
         while not complete(data):
@@ -127,13 +127,14 @@ class Box:
 
     @property
     def over(self) -> str | None:
-        """The limit that its processes together exceeded, in words for a model; None: none. The box is ended then."""
+        """Returns the limit that the processes exceeded, as text for a model; None if there is none. The sandbox is
+        ended then."""
         if self._over is None and self.group is not None and self.group.over():
             self._over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
         return self._over
 
     def end_over(self, limit: str) -> None:
-        """Kills the box, because it exceeded a limit."""
+        """Kills the sandbox, because it exceeded a limit."""
         self._over = limit
         self.kill()
 
@@ -144,21 +145,22 @@ class Box:
         return self.process.returncode
 
     def kill(self) -> None:
-        """Kills everything in the box, without waiting. May be repeated, and from another thread."""
+        """Kills everything in the sandbox, without waiting. Can be repeated, also from another thread."""
         self._killed = self._killed or self.process.poll() is None
         self.process.kill()
-        if self._first is not None:  # while bubblewrap makes the box, its end is not that of what is inside
+        # while bubblewrap sets up the sandbox, killing it does not kill the processes inside
+        if self._first is not None:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
     def lost(self) -> bool:
-        """Returns whether another process on this machine killed the box, not the code in it."""
+        """Returns whether another process on this machine killed the sandbox, not the code in it."""
         if self._killed or self.process.poll() is None or self.over is not None:
             return False
         return self.process.returncode < 0
 
     def close(self) -> None:
-        """Kills everything in the box and waits for its end. May be repeated."""
+        """Kills everything in the sandbox and waits for its end. Can be repeated."""
         self.kill()
         with contextlib.suppress(BrokenPipeError), self.process:
             pass
@@ -223,10 +225,10 @@ def _inherited(arguments: bytes, counted: bool) -> Iterator[tuple[int, int]]:
 
 
 def require_sandbox() -> None:
-    """Tries once whether boxes work here.
+    """Tests once whether sandboxes work here.
 
     Raises:
-        ConfigError: they do not, with bubblewrap's reason.
+        ConfigError: they do not; the message has bubblewrap's reason.
     """
     with _lock:
         if not _checked:
@@ -252,8 +254,10 @@ def _try_one() -> None:
 
 
 INTERVAL = 0.05  # seconds; a core fills some 100 MiB of memory in this time
-DISK_EVERY = 5  # intervals; a disk is filled slower, and looking costs more
-DISK_SHARE = 10  # times what a look took, before the next: a large repository is looked at less often
+DISK_EVERY = 5  # intervals; a disk fills more slowly, and checking it costs more
+DISK_SHARE = (
+    10  # multiple of a check's duration until the next one, so that large repositories are checked less often
+)
 _watched: weakref.WeakSet[Box] = weakref.WeakSet()
 _watch_lock = threading.Lock()
 _watchers: list[threading.Thread] = []
@@ -261,8 +265,8 @@ _next_look: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
 
 
 def watch(box: Box) -> None:
-    """Has a thread look at the box and end it over its limits: often while it is busy, and else for what its code left
-    running.
+    """Lets a thread monitor the sandbox and end it if it exceeds its limits: often while it is busy, otherwise
+    because of processes that its code left running.
 
     Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a
     container has everywhere, and quotas of disks more of them. Where a box has a cgroup the kernel limits its memory, and
@@ -291,7 +295,7 @@ def _watch_all() -> None:
 
 
 def _over(box: Box, look_at_disk: bool) -> str | None:
-    """Returns the limit that the box exceeds, as a sentence for the model; None: none."""
+    """Returns the exceeded limit, as a sentence for the model; None if there is none."""
     if box.process.poll() is not None:
         return None
     usage = box.usage

@@ -1,6 +1,5 @@
-"""The memory of all processes of a box together, limited by the kernel: a cgroup of its own, if this process may make
-one. Files in the box's /tmp count too. If none can be made, the watcher measures instead.
-"""
+"""Limits the memory of all processes of a sandbox together: by a separate cgroup, if this process may create one.
+Files in the box's /tmp count too. If none can be made, the watcher measures instead."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Groups:
-    """A folder of the cgroup file system in which this process makes cgroups of the memory controller."""
+    """A cgroup folder in which this process creates cgroups with the memory controller."""
 
     version: int
     folder: Path
 
     def make(self, most: int) -> Group:
-        """Returns a new one of at most `most` bytes. Raises OSError."""
+        """Returns a new cgroup of at most `most` bytes. Raises OSError."""
         group = Group(
             self.version, self.folder / f"{PREFIX}{os.getpid()}-{birth(os.getpid())}-{next(_numbers)}"
         )
@@ -37,7 +36,7 @@ class Groups:
             swap = (
                 ("memory.swap.max", "0") if self.version == 2 else ("memory.memsw.limit_in_bytes", str(most))
             )
-            with contextlib.suppress(OSError):  # a kernel may not account for swap
+            with contextlib.suppress(OSError):  # a kernel may not account swap
                 (group.folder / swap[0]).write_text(swap[1])
         except OSError:
             group.remove()
@@ -45,7 +44,7 @@ class Groups:
         return group
 
     def sweep(self) -> None:
-        """Removes the empty ones of processes that have ended."""
+        """Removes empty cgroups of processes that have exited."""
         for group in self.folder.glob(f"{PREFIX}*"):
             pid, born = group.name.removeprefix(PREFIX).split("-")[:2]
             if birth(int(pid)) != int(born):
@@ -55,18 +54,18 @@ class Groups:
 
 @dataclass(frozen=True)
 class Group:
-    """One box's cgroup."""
+    """One sandbox's cgroup."""
 
     version: int
     folder: Path
 
     def joined(self, command: list[str]) -> list[str]:
-        """Returns a command that enters it before it begins."""
+        """Returns a command that enters it first."""
         procs = str(self.folder / "cgroup.procs")
         return ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', procs, *command]
 
     def over(self) -> bool:
-        """Returns whether the kernel has killed a process of it for want of memory."""
+        """Returns whether the kernel has killed one of its processes for lack of memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         with contextlib.suppress(OSError):
             counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
@@ -80,7 +79,7 @@ class Group:
 
 
 def make_group(limits: Limits) -> Group | None:
-    """Returns a cgroup for one box; None if the watcher has to do."""
+    """Returns a cgroup for one sandbox; None if the watcher must measure instead."""
     groups = own_groups()
     with contextlib.suppress(OSError):
         return groups.make(limits.memory + limits.disk_bytes) if groups else None
@@ -89,7 +88,7 @@ def make_group(limits: Limits) -> Group | None:
 
 @functools.cache
 def own_groups() -> Groups | None:
-    """Returns where this process may make cgroups with a limit of memory; found by making one. None: nowhere."""
+    """Returns where this process may create cgroups with a memory limit, tested by creating one. None: nowhere."""
     text, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
     for groups in candidates(text, mounts):
         try:
@@ -126,7 +125,7 @@ def _mounted(version: int, path: str, mounts: str) -> list[Path]:
 
 
 def birth(pid: int) -> int:
-    """When a process began, in ticks from the machine's boot; -1 if there is none."""
+    """Returns the start time of a process in ticks since boot; -1 if there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/stat").read_bytes()
         return int(text[text.rindex(b")") :].split()[20])

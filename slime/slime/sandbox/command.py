@@ -1,4 +1,4 @@
-"""The command line of a box: bubblewrap around prlimit around a program.
+"""The command line of a sandbox: bubblewrap around prlimit around a program.
 
 A box has namespaces of its own for users, processes, network (none), IPC and host name; a system that can only be
 read; an empty /tmp, which is the home; a cleared environment; no capability, and none that could be had. Where this
@@ -21,7 +21,7 @@ from slime.sandbox.images.image import Image
 from slime.sandbox.images.mounts import image_mounts
 from slime.sandbox.limits import Limits
 
-BOX_USER = 61000  # owns nothing on any usual system
+BOX_USER = 61000  # owns no files on usual systems
 HOME = "/tmp"
 PATH = "/usr/bin:/bin"
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -50,10 +50,10 @@ NAMESPACES = [
 
 
 def programs() -> dict[str, str]:
-    """Paths of the programs that make a box.
+    """Returns the paths of the programs that set up a sandbox.
 
     Raises:
-        ConfigError: one is missing, or this is no Linux. Code of a model never runs without a box.
+        ConfigError: one is missing, or this is not Linux. Code of a model never runs without a sandbox.
     """
     if sys.platform != "linux":
         raise ConfigError("a sandbox needs Linux with bubblewrap; code of a model is not run without one")
@@ -173,7 +173,7 @@ def _system() -> list[str]:
 
 
 def _system_folders() -> list[str]:
-    """/bin and its like: links into /usr where they are that, else folders."""
+    """Returns /bin and similar folders: links into /usr if they are links, else folders."""
     words: list[str] = []
     for name in ("bin", "sbin", "lib", "lib64"):
         path = Path("/") / name
@@ -200,13 +200,13 @@ def box_python() -> tuple[str, dict[Path, str]]:
 
 
 def worker_python(image: Image | None) -> list[str]:
-    """Returns how a worker's Python is started in a box. Raises ConfigError."""
+    """Returns the command of a worker's Python in a sandbox. Raises ConfigError."""
     return [box_python()[0]] if image is None else carried().python
 
 
 @functools.cache
 def carried() -> Carried:
-    """Returns the parts of this machine that boxes on images get. Raises ConfigError."""
+    """Returns the files of this machine that sandboxes on images get. Raises ConfigError."""
     return carry(box_python()[0], programs()["prlimit"])
 
 
@@ -219,5 +219,5 @@ def _packages() -> dict[Path, str]:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Returns whether any user may enter the folder, on the whole way to it."""
+    """Returns whether any user may enter the folder, including all its parents."""
     return all(part.stat().st_mode & 0o005 == 0o005 for part in (folder, *folder.resolve().parents))

@@ -17,15 +17,15 @@ from typing import BinaryIO
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 DEEPEST = 64
-"""Folders in folders; no task needs more, and a deeper one is counted as too large."""
+"""Most nested folders; no task needs more, and deeper trees count as too large."""
 
 
 class TooLarge(Exception):
-    """A tree has more bytes, entries or depth than it may, or a part that cannot be looked at."""
+    """A tree has too many bytes, entries or levels, or an unreadable part."""
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Returns the names on the way to a file inside a folder. Raises ValueError: the path leads out of it."""
+    """Returns the path components of a file inside a folder. Raises ValueError: the path leads out of it."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise ValueError(f"{path!r} is no path inside the workspace")
@@ -34,7 +34,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def folder(root: int, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
-    """The folder `parts` below `root`, open. Raises OSError: it is missing, no folder, or a link is on the way."""
+    """Opens the folder `parts` below `root`. Raises OSError: it is missing, not a folder, or a link is on the way."""
     here = os.dup(root)
     try:
         for name in parts:
@@ -51,7 +51,7 @@ def folder(root: int, parts: tuple[str, ...], make: bool = False) -> Iterator[in
 
 
 def own(here: int, name: str) -> None:
-    """Gives a new entry to the owner of its folder: the box's user, if this process is root."""
+    """Gives a new entry to the owner of its folder: the sandbox's user, if this process is root."""
     about = os.fstat(here)
     if os.getuid() == 0 and about.st_uid != 0:
         os.chown(name, about.st_uid, about.st_gid, dir_fd=here, follow_symlinks=False)
@@ -59,7 +59,7 @@ def own(here: int, name: str) -> None:
 
 @contextlib.contextmanager
 def new_file(here: int, name: str, mode: int) -> Iterator[BinaryIO]:
-    """A file of its own under the name, to be written; an earlier entry is removed."""
+    """Creates a new file of this name for writing; removes an earlier entry."""
     remove(here, name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(name, flags, mode & 0o777, dir_fd=here), "wb") as file:
@@ -78,8 +78,7 @@ def read_file(here: int, name: str, longest: int) -> bytes:
 
 
 def copy_tree(source: Path, here: int) -> None:
-    """Copies the contents of a folder of this machine: files, folders and links as links; without setuid bits and
-    devices."""
+    """Copies the contents of a local folder: files, folders and links as links; without setuid bits and devices."""
     for entry in os.scandir(source):
         about = entry.stat(follow_symlinks=False)
         if entry.is_symlink():
@@ -96,7 +95,8 @@ def copy_tree(source: Path, here: int) -> None:
 
 
 def remove(here: int, name: str) -> None:
-    """Removes an entry with everything below it, whatever its rights and depth; nothing if there is none."""
+    """Removes an entry with everything below it, regardless of permissions and depth; does nothing if it is
+    missing."""
     try:
         about = os.lstat(name, dir_fd=here)
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def remove(here: int, name: str) -> None:
 
 
 def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
-    """Yields every entry of a tree with the descriptor of its folder. What vanishes meanwhile is left out.
+    """Yields every entry of a tree with the descriptor of its folder. Entries that disappear meanwhile are skipped.
 
     Raises:
         TooLarge: it is deeper than DEEPEST, or a folder cannot be read.
@@ -142,7 +142,7 @@ def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
 
 
 def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameless: int = 0) -> None:
-    """Raises TooLarge if the trees together, and `nameless` further bytes, are more."""
+    """Raises TooLarge if the trees together, with `nameless` further bytes, exceed the limits."""
     size = nameless
     if size > most_bytes:
         raise TooLarge(f"files take more than {most_bytes >> 20} MiB")
@@ -156,14 +156,14 @@ def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameles
 
 
 def size_of(root: int) -> tuple[int, int]:
-    """Returns bytes and entries of a tree that no box has seen yet. Raises TooLarge: it is deeper than a workspace
-    may be."""
+    """Returns bytes and entries of a tree that no sandbox has used yet. Raises TooLarge: it is deeper than a
+    workspace may be."""
     sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for _, entry in walk(root)]
     return sum(sizes), len(sizes)
 
 
 def drop_setuid(root: int) -> None:
-    """Takes the setuid and setgid bits from every file of the tree."""
+    """Removes the setuid and setgid bits of every file in the tree."""
     with contextlib.suppress(TooLarge):
         for here, entry in walk(root):
             with contextlib.suppress(FileNotFoundError):

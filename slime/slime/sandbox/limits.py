@@ -1,4 +1,4 @@
-"""The limits of the processes of one box."""
+"""Limits of the processes in one sandbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one box.
+    """Limits of one sandbox.
 
     Attributes:
         memory: bytes of address space of each process, and of what all processes together have resident; files in the

@@ -1,4 +1,5 @@
-"""The places of workspaces on this machine: in a folder of this user, each held by its process and removed after it."""
+"""Locations of workspaces on this machine: in a folder of this user, each locked by its process and removed after
+it."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def base_folder() -> Path:
 
 
 def sweep(base: Path) -> None:
-    """Removes workspaces below `base` whose process has ended."""
+    """Removes workspaces below `base` whose process has exited."""
     with _held(base, fcntl.LOCK_EX) as root:
         for name in os.listdir(base):
             with contextlib.suppress(OSError):
@@ -78,7 +79,7 @@ def _held(base: Path, how: int) -> Iterator[int]:
 
 
 def removed(base: Path, name: str, held: list[int], pid: int) -> None:
-    if os.getpid() != pid:  # a fork of the process that made it
+    if os.getpid() != pid:  # a fork of the process that created it
         return
     root = os.open(base, FOLDER)
     try:

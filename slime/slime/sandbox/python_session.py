@@ -1,6 +1,6 @@
-"""A Python that keeps what its snippets define, in a box.
+"""A sandboxed Python session that keeps the definitions of its snippets.
 
-Boxes are started in advance, so that a fresh one is available at once; each is used by one session and never again.
+Sandboxes are started in advance, so that a fresh one is available at once; each is used for only one session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ran:
     seconds: float
 
     def text(self) -> str:
-        """Output and error, for a model."""
+        """Returns output and error as text for a model."""
         parts = [self.output.rstrip("\n"), f"Error: {self.error}" if self.error else ""]
         return "\n".join(part for part in parts if part)
 
@@ -50,14 +50,14 @@ class PythonSession:
     """Starts its box with the first snippet. Use it from one thread at a time, and close it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        """Raises ConfigError if there is no sandbox."""
+        """Creates a session. Raises ConfigError if there is no sandbox."""
         require_sandbox()
         self.limits = limits or Limits()
         self.box: Box | None = None
         self.number = 0
 
     def start(self) -> None:
-        """Starts the box if there is none. Raises SandboxError: it did not come up, which no code is to blame for."""
+        """Starts the sandbox if there is none. Raises SandboxError if it did not start, without the code's fault."""
         if self.box is None:
             self.box = take(self.limits)
 
@@ -76,7 +76,7 @@ class PythonSession:
         try:
             box.send(b"%d %d\n" % (self.number, len(order)) + order)
             data = box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
-        except (BrokenPipeError, ValueError):  # it has ended, or another thread closed it
+        except (BrokenPipeError, ValueError):  # it has exited, or another thread closed it
             data = None
         took = time.monotonic() - began
         answer = _answer(data, self.number)
@@ -91,7 +91,7 @@ class PythonSession:
         return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, took)
 
     def close(self) -> None:
-        """Ends the box; the next snippet starts another."""
+        """Ends the sandbox; the next snippet starts another."""
         if self.box is not None:
             self.box.close()
             self.box = None

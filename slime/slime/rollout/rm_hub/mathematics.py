@@ -29,7 +29,7 @@ def math_reward(response: str, label: object) -> float:
 
 
 def deepscaler_reward(response: str, label: object) -> float:
-    """1.0 for a right boxed answer after the end of the thoughts (``</think>`` or ``###Response``).
+    """Returns 1.0 for a right boxed answer after the end of the reasoning (``</think>`` or ``###Response``).
 
     Thoughts that do not end, or an answer that is not boxed, are worth 0.0 (Luo et al., DeepScaleR, 2025).
     """
@@ -39,7 +39,7 @@ def deepscaler_reward(response: str, label: object) -> float:
 
 
 def dapo_reward(response: str, label: object) -> dict[str, Any]:
-    """{"score": 1.0 or -1.0, "acc": right or not, "pred": the answer} from the last ``Answer:`` near the end.
+    """Returns {"score": 1.0 or -1.0, "acc": right or not, "pred": the answer} from the last ``Answer:`` near the end.
 
     Numbers are compared by value, all else as text; no algebra (Yu et al., DAPO, arXiv 2503.14476).
     """

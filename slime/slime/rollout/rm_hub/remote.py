@@ -1,4 +1,4 @@
-"""`remote_rm`: rewards from a server of one's own, by HTTP."""
+"""`remote_rm`: rewards from a custom HTTP server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slime.flags.reward import RewardArguments
     from slime.flags.sides import GenerationSide
 
-FIRST_PAUSE = 0.25  # seconds before the first retry; doubled each time, plus up to as much by chance
+FIRST_PAUSE = 0.25  # seconds before the first retry; doubled each time, plus random jitter of up to the same
 AGAIN = {408, 425, 429, 500, 502, 503, 504}
 
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
@@ -63,7 +63,7 @@ def _reward(args: RewardArguments, answer: httpx.Response) -> Any:
 
 
 def _client(args: RewardArguments) -> httpx.AsyncClient:
-    """One a running event loop, with at most --rm-concurrency connections."""
+    """Returns a client for each running event loop, with at most --rm-concurrency connections."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:
         limits = httpx.Limits(

@@ -22,7 +22,7 @@ _LETTER = (
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words without punctuation and English articles."""
+    """Returns lower-case words without punctuation and English articles."""
     return [word for word in text.lower().translate(_PUNCTUATION).split() if word not in ("a", "an", "the")]
 
 

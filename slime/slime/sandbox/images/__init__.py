@@ -1,4 +1,4 @@
-"""Images of containers as files that boxes run on; podman or docker only bring them."""
+"""Container images as files for sandboxes; podman or docker only download them."""
 
 from slime.sandbox.images.build import built_image
 from slime.sandbox.images.cache import image_of, images_folder

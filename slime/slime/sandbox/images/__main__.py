@@ -1,4 +1,4 @@
-"""Gets images before a run needs them: `python -m slime.sandbox.images NAME_OR_ARCHIVE ... [--again]`.
+"""Downloads images before a run needs them: `python -m slime.sandbox.images NAME_OR_ARCHIVE ... [--again]`.
 
 Names may come from a file, one a line (`--from FILE`). A line of JSON for each image; 1 where one could not be had.
 """
@@ -32,7 +32,7 @@ class Images:
 
     @functools.cached_property
     def all_names(self) -> list[str]:
-        """The names of the command line and of the file."""
+        """Returns the names from the command line and the file."""
         return [*self.names, *(self.from_.read_text().split() if self.from_ else ())]
 
 

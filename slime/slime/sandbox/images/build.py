@@ -1,4 +1,4 @@
-"""Images that a Dockerfile describes: built once for what it and its folder hold, and unpacked."""
+"""Images from a Dockerfile: built once for its folder's content, and unpacked."""
 
 from __future__ import annotations
 

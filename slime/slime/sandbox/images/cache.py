@@ -1,4 +1,4 @@
-"""Images that are unpacked already, by name and by digest; others are got and unpacked once."""
+"""Cache of unpacked images, by name and by digest; others are downloaded and unpacked once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _known: dict[tuple[Path, str], Image] = {}
 
 @dataclass(frozen=True)
 class Source:
-    """The source of an image's files: their identity, their makers' settings, and a function that unpacks them."""
+    """The source of an image's files: its identity, its settings, and a function that unpacks it."""
 
     identity: str
     architecture: str
@@ -37,7 +37,7 @@ class Source:
 
 
 def images_folder() -> Path:
-    """Returns where unpacked images are kept: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box
+    """Returns the folder of unpacked images: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box
     is another user, who cannot enter root's home."""
     cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("SLIME_IMAGE_DIR") or cache.expanduser() / "slime" / "images").absolute()
@@ -98,7 +98,7 @@ def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) 
 
 
 def cached_image(folder: Path, name: str) -> Image | None:
-    """Returns the image that the name stood for when it was asked for last; None if it is not in the cache."""
+    """Returns the image last found for this name; None if it is not in the cache."""
     named = _file_of(folder, name)
     place = folder / named.read_text() if named.is_file() else None
     return _read(place, name) if place is not None and (place / ABOUT).is_file() else None
@@ -131,9 +131,9 @@ def _source(name: str, tools: Sequence[Tool] | None) -> Source:
 
 
 def _unpack(source: Source, place: Path, name: str) -> None:
-    """Makes the folder whole or not at all."""
+    """Creates the folder atomically."""
     new = place.with_suffix(".new")
-    shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(new, ignore_errors=True)  # left by a process that was killed
     try:
         (new / "files").mkdir(parents=True)
         for folder in (new, new / "files"):
@@ -201,7 +201,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """Raises BadImage: it is none, or holds several images; OSError."""
+    """Reads an archive. Raises BadImage: it is not an image, or contains several; OSError."""
     try:
         with tarfile.open(path) as archive:
             first = {}
@@ -250,7 +250,7 @@ def _blob(about: Mapping[str, Any]) -> str:
 
 
 def _member(archive: tarfile.TarFile, name: str) -> tarfile.TarInfo:
-    """Follows links inside the archive, which layers that occur twice are."""
+    """Returns a member, following links inside the archive, which represent repeated layers."""
     try:
         return archive.getmember(name)
     except KeyError:

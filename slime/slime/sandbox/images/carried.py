@@ -1,4 +1,4 @@
-"""The parts of this machine that boxes on images get: the program that sets limits, and the Python of our workers.
+"""Programs of this machine that sandboxes on images get: the one that sets limits, and the Python of our workers.
 
 They are started by their own dynamic linker with their own libraries, so what the image has does not matter.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from slime.errors import ConfigError
 
 PLACE = "/.box"
-"""Its place in the box: an empty folder of every unpacked image."""
+"""Their location in the sandbox: an empty folder of every unpacked image."""
 LOOK_SECONDS = 60.0
 LOOK = """
 import importlib, json, os, sys
@@ -44,7 +44,7 @@ class Carried:
 
 
 def carry(python: str, prlimit: str) -> Carried:
-    """Looks at what the programs need. Raises ConfigError: it cannot be found out."""
+    """Determines the files that the programs need. Raises ConfigError if that fails."""
     try:
         completed = subprocess.run(
             [python, "-I", "-S", "-c", LOOK], capture_output=True, text=True, check=True, timeout=LOOK_SECONDS

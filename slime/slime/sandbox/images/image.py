@@ -1,4 +1,4 @@
-"""An image as boxes use it: a folder of files that is no longer written to, and its metadata."""
+"""An image for sandboxes: a folder of files that is no longer written to, and its metadata."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
     entries: int = 0
 
     def folder(self, place: str) -> Path | None:
-        """Returns a folder of the image on this machine, reached through no link; None if there is nothing.
+        """Returns a folder of the image on this machine, without following links; None if it does not exist.
 
         Raises:
             ConfigError: it is something else, or a link is on the way.
@@ -51,11 +51,11 @@ class Image:
         return here
 
     def has(self, *places: str) -> str | None:
-        """Returns the first of these programs that is there: its path in a box; None if none is."""
+        """Returns the path in a sandbox of the first of these programs that exists; None if none does."""
         return next((place for place in places if self._program(place)), None)
 
     def _program(self, place: str) -> bool:
-        """Follows links as a box would, inside the image."""
+        """Returns whether a program exists, following links inside the image."""
         left, at, steps = _names(place), self.path, 0
         while left:
             name = left.pop(0)

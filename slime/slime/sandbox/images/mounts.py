@@ -1,4 +1,4 @@
-"""The root of a box that is an image's: its files, read-only, with places for what a box mounts over them."""
+"""The root of a sandbox with an image: its files, read-only, with mount points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.errors import ConfigError
 from slime.sandbox.images.image import Image, parts
 
 MADE = ("proc", "dev", "tmp", ".box")
-"""Folders that every image has after it was unpacked: a box mounts its own there."""
+"""Folders that every unpacked image has, as mount points."""
 
 
 def image_mounts(image: Image, places: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""podman or docker, whichever is here: asked once for the files of an image; no container of it is ever started."""
+"""podman or docker, whichever is installed: used once to get the files of an image; no container is ever started."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from slime.errors import ConfigError, DataError
 from slime.sandbox.images.unpack import BadImage, Unpacker
 
 TOOLS = ("podman", "docker")
-SECONDS = 3600.0  # of a pull or a build
+SECONDS = 3600.0  # time limit of a pull or a build
 RUNTIMES = ("crun", "runc", "OCI runtime")
-"""Names in podman's error if the start of a step failed, not the step itself."""
+"""Names in podman's error if starting a step failed, not the step itself."""
 INSTALL = "install podman (Debian: apt-get install podman) or docker"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One of them.
+    """One of these tools.
 
     Attributes:
         words: the command, and options that stand before every subcommand.
@@ -50,7 +50,7 @@ class Tool:
             return subprocess.CompletedProcess(words, 1, "", f"it took longer than {SECONDS:g} s")
 
     def about(self, image: str) -> dict[str, Any] | None:
-        """Returns the tool's record of an image that it has; None if it has none of that name."""
+        """Returns the tool's record of a local image; None if it has none of that name."""
         completed = self.ask("image", "inspect", image)
         try:
             entries = json.loads(completed.stdout) if completed.returncode == 0 else []
@@ -59,7 +59,7 @@ class Tool:
         return entries[0] if entries else None
 
     def export(self, identity: str, to: Unpacker) -> None:
-        """Unpacks the files of an image that it has. Raises BadImage, OSError."""
+        """Unpacks the files of a local image. Raises BadImage, OSError."""
         made = self.ask("create", identity, "/bin/true")
         if made.returncode:
             raise BadImage(f"{self.name} create fails: {reason(made.stderr)}")
@@ -71,7 +71,7 @@ class Tool:
                     assert export.stdout is not None
                     try:
                         to.add(export.stdout)
-                        while export.stdout.read(1 << 20):  # what stands behind the end of a tar
+                        while export.stdout.read(1 << 20):  # data after the end of a tar
                             pass
                     except BaseException:
                         export.kill()
@@ -96,7 +96,7 @@ class Tool:
 
 
 def tools() -> list[Tool]:
-    """Those that are here."""
+    """Returns the installed tools."""
     paths = [shutil.which(name) for name in TOOLS]
     return [Tool((path,)) for path in paths if path is not None]
 
@@ -108,7 +108,7 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
         ConfigError: there is none here. DataError: none can get it; with their reasons.
     """
     if image.startswith("-"):
-        # podman and docker would take it for an option
+        # podman and docker would parse it as an option
         raise DataError(f"{image!r} is no name of an image")
     here = tools() if chosen is None else list(chosen)
     if not here:
@@ -128,6 +128,6 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
 
 
 def reason(text: str) -> str:
-    """Returns the last line of what a tool complains of."""
+    """Returns the last line of a tool's error message."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else "no reason given"

@@ -25,11 +25,11 @@ HIDDEN, OPAQUE = ".wh.", ".wh..wh..opq"
 
 
 class BadImage(Exception):
-    """An archive that is no image, or is broken; in one line."""
+    """An archive that is not an image, or is broken; the message is one line."""
 
 
 class Unpacker:
-    """Writes the entries of archives below a folder, which is open."""
+    """Writes the entries of archives below an open folder."""
 
     def __init__(self, root: int) -> None:
         self.root = root
@@ -53,7 +53,7 @@ class Unpacker:
             raise BadImage(f"its archive cannot be read: {line_of(error)}") from error
 
     def close(self) -> None:
-        """Lets go of the folder that was written to last."""
+        """Closes the folder that was written to last."""
         if self._at is not None:
             os.close(self._at[1])
             self._at = None
@@ -101,7 +101,7 @@ class Unpacker:
             os.rename(f"{name}.new", name, src_dir_fd=here, dst_dir_fd=here)
 
     def _hide(self, here: int, way: tuple[str, ...], name: str, new: set[tuple[str, ...]]) -> None:
-        """Removes what layers below brought, and nothing of this layer's."""
+        """Removes entries of lower layers, but none of this layer."""
         self.close()
         with _opened(self.root, way) as folder:
             gone = os.listdir(folder) if name == OPAQUE else [name.removeprefix(HIDDEN)]
@@ -120,7 +120,7 @@ class Unpacker:
 
 
 def _inside(name: str) -> tuple[str, ...]:
-    """Raises BadImage: the path leads out."""
+    """Returns the components of a path. Raises BadImage if it leads outside."""
     path = PurePosixPath(name.lstrip("/")).parts
     if ".." in path or "\0" in name:
         raise BadImage(f"{name!r} leads out of it")
