@@ -213,7 +213,7 @@ class Sample:
 
     @property
     def counted(self) -> bool:
-        """Whether the sample counts in the metrics of its batch."""
+        """Returns whether the sample counts in the metrics of its batch."""
         return not self.companion and self.divergence is None
 
     @property
@@ -305,7 +305,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RolloutFnTrainOutput:
-    """The result of a rollout function for training: groups of samples and metrics of its own.
+    """The result of a rollout function for training: groups of samples, and its own metrics.
 
     `policy`: name of the adapter that is trained on them; None: there is one policy.
     """

@@ -71,7 +71,8 @@ def split_as_the_file_says(tokenizer: Any, name: str) -> None:
 
 
 def forget_quantization(model: Any) -> None:
-    """Its weights are plain numbers by now, which transformers would not save as long as it remembers how they came."""
+    """Removes transformers' record of the original format, which would prevent saving, although the weights are plain
+    numbers by now."""
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False

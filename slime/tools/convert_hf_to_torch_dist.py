@@ -1,4 +1,4 @@
-"""Makes a checkpoint of Megatron-LM (torch_dist) of a Hugging Face folder.
+"""Converts a Hugging Face folder to a checkpoint of Megatron-LM (torch_dist).
 
     python slime/tools/convert_hf_to_torch_dist.py --hf-checkpoint FOLDER --save FOLDER [flags of the model's shape] [-f]
 

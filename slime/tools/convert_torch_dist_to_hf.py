@@ -1,4 +1,4 @@
-"""Makes a Hugging Face folder of a checkpoint of Megatron-LM (torch_dist).
+"""Converts a checkpoint of Megatron-LM (torch_dist) to a Hugging Face folder.
 
     python slime/tools/convert_torch_dist_to_hf.py --input-dir FOLDER --output-dir FOLDER --origin-hf-dir FOLDER [-f]
 

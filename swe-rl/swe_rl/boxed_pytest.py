@@ -1,5 +1,6 @@
-"""Runs inside a box: pytest on a repository that an agent has changed. Handed to `python -I -c` with the path of an
-order, JSON {"secret", "plugin", "arguments", "repository", "needs", "own": whether the repository has what pytest needs}.
+"""Runs inside a sandbox: pytest on a repository that an agent has changed. Handed to `python -I -c` with the path of
+an order, JSON {"secret", "plugin", "arguments", "repository", "needs", "own": whether the repository has what pytest
+needs}.
 
 The interpreter is isolated: pytest, all its parts and the plugin of verdicts are imported before any folder of the
 repository is on the path, and the order is gone by then. Names of a repository that pytest itself needs are its own.

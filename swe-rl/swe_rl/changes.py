@@ -15,7 +15,7 @@ from slime.sandbox import Workspace
 from swe_rl.patch import PatchPolicy, is_test
 
 Entry = tuple[int, int, int, int]
-"""Of a file or folder: mode, inode, bytes, time of its last change in ns."""
+"""State of a file or folder: mode, inode, bytes, time of its last change in ns."""
 LONGEST_SOURCE = 4 << 20
 RUNS_TESTS = frozenset(
     (

@@ -76,7 +76,7 @@ def commit(instance: Instance, work: Workspace) -> None:
 
 
 def _added(work: Workspace, git: str = GIT) -> str:
-    """Puts every file into the index; of an image's repository those that git does not ignore, for it has been built."""
+    """Adds every file to the index; in an image's repository those that git does not ignore, because it is built."""
     if work.image is None:
         return f"{git} add -A -f"
     return f"{{ mkdir -p .git/info && echo .venv >> .git/info/exclude && {git} add -A; }}"
@@ -90,7 +90,7 @@ def in_box(
     host: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Runs a command in a box of its own: on the image that the repository came in, as if its environment was entered.
+    """Runs a command in a separate sandbox: on the repository's image, with its environment activated.
 
     Args:
         host: on the system of this machine all the same, for its git.
@@ -109,7 +109,7 @@ def in_box(
 
 
 def agents_box(command: str, seconds: float, workspace: Workspace) -> Finished:
-    """The same for an agent's command, which sees no tests that an image keeps outside the repository."""
+    """Does the same for an agent's command, without access to tests that an image keeps outside the repository."""
     return in_box(command, seconds, workspace, images.hidden_places_of(workspace))
 
 
@@ -134,7 +134,7 @@ def patch_of(instance: Instance, work: Workspace) -> str:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of one run of tests.
+    """Result of one test run.
 
     Attributes:
         outcomes: "passed", "failed" or "skipped" of each test that ran to its end.
@@ -150,7 +150,7 @@ class Verdicts:
 
 
 def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str = "true") -> Verdicts:
-    """Runs tests (ids, files, or nothing for all) in a box of their own; the workspace is as they leave it.
+    """Runs tests (ids, files, or nothing for all) in a separate sandbox; their changes to the workspace stay.
 
     Args:
         first: a command that comes before them; no test runs if it fails.
@@ -194,8 +194,8 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
 
 
 def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
-    """Puts the plugin of verdicts into the workspace, under a random name. Returns its folder, the secret in its
-    lines, and the variables that make each pytest use it."""
+    """Adds the plugin that reports verdicts to the workspace, under a random name. Returns its folder, the secret in
+    its lines, and the variables that make each pytest use it."""
     secret, name = secrets.token_hex(16), f"verdicts_{secrets.token_hex(8)}"
     folder = f".{name}"
     workspace.write(f"{folder}/{name}.py", VERDICTS.read_bytes())
@@ -205,7 +205,7 @@ def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
 
 
 def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finished, Verdicts | None]:
-    """Runs a script in a box; returns how it ended, and the verdicts of the plugin if a pytest loaded it. Raises
+    """Runs a script in a sandbox; returns its exit, and the verdicts of the plugin if a pytest loaded it. Raises
     SandboxError: the box did not come up."""
     folder, secret, used = _plugin(workspace)
     workspace.write(f"{folder}/run.sh", script.encode())

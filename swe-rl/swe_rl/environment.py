@@ -39,7 +39,7 @@ _BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)\n?```", re.DOTALL)
 
 
 def anything(instance: Instance) -> None:
-    """For the rows of one's own files."""
+    """Returns the instances of rows from custom files."""
 
 
 class SweEnvironment:
@@ -73,7 +73,7 @@ class SweEnvironment:
         return self.opening((await self.prepare(task)).problem_statement)
 
     async def prepare(self, task: Task) -> Instance:
-        """Makes the repository that the agent works in. Raises DataError for a task that is no instance."""
+        """Creates the repository for the agent. Raises DataError for a task that is no instance."""
         row = task.metadata.get("instance")
         if not isinstance(row, dict):
             raise DataError(

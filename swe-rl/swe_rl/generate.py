@@ -104,7 +104,8 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """For the plan: what a box and its workspace may take, for each episode at a time; None if others have them."""
+    """Returns the resources of a sandbox with its workspace for each concurrent episode, for the plan; None if a pool
+    provides them."""
     flags = read(SweFlags, args)
     here = pool_of(flags) is None
     return EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES) if here else None
@@ -128,8 +129,8 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 
 def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
-    """For a dry run too: raises ConfigError if both kinds of pools are named, an address is none, or the file
-    of the key cannot be read."""
+    """Raises ConfigError, also in a dry run, if both kinds of pools are given, an address is invalid, or the key file
+    cannot be read."""
     flags = read(SweFlags, args)
     if flags.env_server_url and flags.exec_server_urls:
         raise ConfigError(
@@ -156,7 +157,7 @@ def _router(flags: SweFlags) -> dict[str, Any]:
 
 
 def pool_of(flags: SweFlags) -> str | None:
-    """Returns where environments are asked for; None: in this process."""
+    """Returns the address of environments; None: in this process."""
     if flags.exec_server_urls is not None:
         return f"http://127.0.0.1:{flags.router_port}"
     return flags.env_server_url
@@ -173,7 +174,7 @@ def key_of(flags: SweFlags) -> str | None:
 
 
 def maker(flags: SweFlags, check: Callable[[Instance], None] = anything) -> Callable[[], Environment]:
-    """Makes environments of this process, of instances that pass `check`. Raises ConfigError."""
+    """Creates environments in this process, for instances that pass `check`. Raises ConfigError."""
     grader = Grader(
         PatchPolicy(flags.strict_no_test_patch, flags.strict_no_config_patch), flags.swe_eval_timeout
     )

@@ -121,7 +121,7 @@ class Grader:
         return graded(instance, verdicts)
 
     def _by_script(self, instance: Instance, fresh: Workspace) -> Grade:
-        """Its exit code decides; where it runs pytest, only a run that came to its end counts."""
+        """Returns the result by the script's exit code; if it runs pytest, only a complete run counts."""
         done, verdicts = run_script(fresh, instance.eval_script, self.seconds)
         if done.error:
             return Grade(False, "no verdict", done.error)

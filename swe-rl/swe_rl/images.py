@@ -65,7 +65,7 @@ def repository_in(name: str) -> tuple[Image, str]:
 
 
 def variables(image: Image, place: str) -> dict[str, str]:
-    """Those of the environment that the repository's tests run in, as if activated: conda's `testbed`, or .venv."""
+    """Variables of the environment for the repository's tests, as if activated: conda's `testbed`, or .venv."""
     path = image.environment.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     conda, own = f"{CONDA}/envs/testbed", f"{place}/.venv"
     if _is_there(image, conda):

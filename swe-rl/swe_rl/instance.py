@@ -47,7 +47,7 @@ class Instance:
     eval_script: str = ""
 
     def to_row(self) -> dict[str, Any]:
-        """As a line of a JSONL file, in the columns of SWE-bench."""
+        """Returns a line of a JSONL file, in the columns of SWE-bench."""
         row: dict[str, Any] = {
             "instance_id": self.instance_id,
             "repo": self.repository,

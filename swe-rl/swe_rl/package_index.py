@@ -62,7 +62,7 @@ def fetch_source(package: str, folder: Path) -> Path:
 
 
 def _client(settings: dict[str, list[str]]) -> httpx.Client:
-    """As pip would ask: with its certificates, its proxy, and names and passwords of ~/.netrc."""
+    """Downloads like pip: with its certificates, its proxy, and credentials of ~/.netrc."""
     first = {name: values[0] for name, values in settings.items() if values}
     netrc = Path("~/.netrc").expanduser()
     return httpx.Client(

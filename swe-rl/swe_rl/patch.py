@@ -88,7 +88,7 @@ def files_of(patch: str) -> list[str]:
 
 
 def is_test(path: PurePosixPath) -> bool:
-    """Returns whether pytest or unittest would take it, or it lies among tests."""
+    """Returns whether pytest or unittest would collect it, or whether it is in a folder of tests."""
     name = path.name.lower()
     if any(part.lower() in _TEST_FOLDERS for part in path.parts[:-1]):
         return True

@@ -1,4 +1,4 @@
-"""Repositories behind HTTP on other hosts: `python -m slime.pool --environment swe_rl.served:environment`."""
+"""Repositories over HTTP on other hosts: `python -m slime.pool --environment swe_rl.served:environment`."""
 
 from __future__ import annotations
 

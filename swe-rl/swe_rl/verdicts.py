@@ -1,4 +1,4 @@
-"""A plugin of pytest in the grader's box: prints each test's verdict in lines that other text cannot imitate.
+"""A pytest plugin in the grader's sandbox: prints each test's verdict in lines that other text cannot imitate.
 
 The lines carry a secret that is taken before any code of the repository is imported, and that no module holds as a name.
 With the tests of each module it runs tests that must fail (traps): if one passes, or does not run, the test runner

@@ -1,5 +1,5 @@
-"""Runs inside a fresh box: the functions of a task's test_outputs.py, one after the other, or its test.sh. Handed to
-`python -c`.
+"""Runs inside a fresh sandbox: the functions of a task's test_outputs.py, one after the other, or its test.sh. Handed
+to `python -c`.
 
 The order comes as a line of JSON {"key", "seconds", "script", "source": of test_outputs.py, which is no file
 here, so that nothing that the tests start reads it}; out come {"key", "ready": true} and at the end {"key",

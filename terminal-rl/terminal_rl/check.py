@@ -1,4 +1,4 @@
-"""Whether tasks can be trusted: `python -m terminal_rl.check [DIR]`.
+"""Validates tasks: `python -m terminal_rl.check [DIR]`.
 
 For each task: its solution passes all tests, doing nothing passes none, and neither does the task's cheat (cheat.sh)
 nor what every agent can try against tests.

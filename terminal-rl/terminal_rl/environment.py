@@ -26,7 +26,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class TerminalSettings:
-    """Of all episodes of a run.
+    """Settings of all episodes of a run.
 
     Attributes:
         tasks_dir: folder below which rows name their tasks.
@@ -85,7 +85,7 @@ class TerminalEnvironment:
         return answer(self.shells, call, max(0.0, self.task.agent_seconds - self.seconds))
 
     async def evaluate(self) -> Outcome:
-        """Ends the agent's box with all that runs in it, then runs the tests. Raises EnvironmentAway."""
+        """Ends the agent's sandbox with everything in it, then runs the tests. Raises EnvironmentAway."""
         return await self._in_thread(self._judged)
 
     def _judged(self) -> Outcome:

@@ -60,14 +60,15 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """For the plan: what a box and its workspace may take, for each episode at a time; None if a pool has them."""
+    """Returns the resources of a sandbox with its workspace for each concurrent episode, for the plan; None if a pool
+    provides them."""
     flags = read(TerminalFlags, args)
     use = EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
     return use if flags.env_server_url is None else None
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """For --service-path: refuses a run that could play no episode; it starts no process.
+    """For --service-path: rejects a run that could not play an episode; starts no process.
 
     Raises:
         ConfigError: there is no sandbox, or no folder of tasks; a pool elsewhere has its own.
@@ -79,7 +80,7 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 
 def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
-    """For a dry run too: raises ConfigError for an address that is none, or a folder of tasks that is not there."""
+    """Raises ConfigError, also in a dry run, for an invalid address, or a missing folder of tasks."""
     flags = read(TerminalFlags, args)
     if flags.env_server_url is not None:
         check_address("--env-server-url (ENV_SERVER_URL)", flags.env_server_url)
@@ -97,7 +98,7 @@ def _function(flags: TerminalFlags) -> Generate:
 
 
 def settings_of(flags: TerminalFlags) -> TerminalSettings:
-    """For environments in this process. Raises ConfigError if there is no sandbox."""
+    """Creates environments in this process. Raises ConfigError if there is no sandbox."""
     require_sandbox()
     return TerminalSettings(
         tasks_dir=Path(flags.tasks_dir) if flags.tasks_dir else None,

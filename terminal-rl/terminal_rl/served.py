@@ -1,4 +1,4 @@
-"""Terminals behind HTTP: `python -m slime.pool --environment terminal_rl.served:environment --tasks DIR`."""
+"""Terminals over HTTP: `python -m slime.pool --environment terminal_rl.served:environment --tasks DIR`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SLOW_SECONDS, IDLE_SECONDS = (
 )  # of an empty box, which takes .05 s, and .12 s at a load of 20 on two cores
 _ALTERNATIVES = Path("/etc/alternatives")
 READ_ONLY = {_ALTERNATIVES: str(_ALTERNATIVES)} if _ALTERNATIVES.is_dir() else {}
-"""Of this machine, beyond what every box has: awk and its like are links over this folder."""
+"""Further parts of this machine for sandboxes: awk and similar programs are links into this folder."""
 WRITABLE = ("/root", "/home", "/srv", "/data", "/opt", "/var/www", "/var/log")
 """Writable folders of an image, in addition to the working folder, if the image has them and they are small."""
 MOST_COPIED = 64 << 20
@@ -30,7 +30,8 @@ def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
 
 
 def check_speed() -> None:
-    """Raises EnvironmentAway: an empty box takes so long here that the time for tools does not measure an agent."""
+    """Raises EnvironmentAway if an empty sandbox starts so slowly here that time limits would not measure the
+    agent."""
     began = time.monotonic()
     run("true", IDLE_SECONDS, limits=LIMITS)
     if (took := time.monotonic() - began) > SLOW_SECONDS:

@@ -219,7 +219,7 @@ def _variables(path: Path, section: object) -> Mapping[str, str]:
 
 
 def _test_names(file: Path) -> tuple[str, ...]:
-    """Raises TaskError: there are no tests, or some that a box cannot run."""
+    """Raises TaskError if there are no tests, or tests that cannot run in a sandbox."""
     if not file.is_file():
         raise TaskError(
             f"{file.parent.parent}: tests/{TESTS} is missing, and a task without tests has no reward"
@@ -254,7 +254,7 @@ IGNORED = ("FROM", "LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE")
 
 
 class NeedsBuild(ValueError):
-    """A Dockerfile that podman or docker could build, and a box cannot."""
+    """A Dockerfile that podman or docker could build, but a sandbox cannot."""
 
 
 def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]]:

@@ -1,4 +1,4 @@
-"""The verdict on a workspace: the task's tests in a fresh box, after the agent's has ended."""
+"""The verdict on a workspace: runs the task's tests in a fresh sandbox, after the agent's has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST_REPORT = 1 << 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one episode.
+    """Result of one episode.
 
     Attributes:
         passed, total: tests. Fractions are kept; only all of them solve a task.

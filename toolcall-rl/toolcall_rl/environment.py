@@ -17,7 +17,7 @@ NO_MORE = "Error: no more calls are allowed; answer now"
 
 @dataclass(frozen=True)
 class Rules:
-    """Of every episode.
+    """Settings of every episode.
 
     Attributes:
         rewards: how it is scored.

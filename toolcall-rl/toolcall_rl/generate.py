@@ -61,7 +61,7 @@ async def generate(
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """Starts no process of its own.
+    """Starts no process.
 
     Raises:
         ConfigError: the tools are wrong, or the interpreter does not start: there is no sandbox, or limits are too small.
@@ -73,7 +73,7 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 
 def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
-    """For a dry run too: raises ConfigError for tools that are wrong on any machine."""
+    """Raises ConfigError, also in a dry run, for tools that are invalid on any machine."""
     _tools(args)
 
 
@@ -82,7 +82,7 @@ def _tools(args: GenerationSide) -> tuple[Source, ...]:
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse:
-    """For the plan: what an interpreter may take, in each episode at a time."""
+    """Returns the resources of an interpreter in each concurrent episode, for the plan."""
     flags = read(ToolcallFlags, args)
     boxes = [one.box for one in _tools(args) if isinstance(one, PythonSource)]
     memory, disk = sum(box.memory for box in boxes), sum(box.disk_bytes for box in boxes)

@@ -24,7 +24,7 @@ DESCRIBED = (
 
 
 def first_messages(task: Task, described: Sequence[Tool] = ()) -> list[Message]:
-    """Returns the task's conversation; a system message of its own is kept, else it gets `SYSTEM`.
+    """Returns the task's conversation; its own system message is kept, otherwise `SYSTEM` is added.
 
     Args:
         described: tools that the system message must name, since the model's template does not.

@@ -206,8 +206,8 @@ def _spawned(
 
 
 def _first_process(info_pipe: int) -> tuple[int | None, int]:
-    """Returns a descriptor and the id of the first process in a box, which ends after all others there; None and 0 if
-    the box did not begin. bubblewrap itself may end before them."""
+    """Returns a descriptor and the id of the first process in a sandbox, which ends after all others there; None and
+    0 if the sandbox did not start."""
     with open(info_pipe, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
         number = int(json.loads(file.read())["child-pid"])
         return os.pidfd_open(number), number

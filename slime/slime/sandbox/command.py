@@ -25,7 +25,7 @@ BOX_USER = 61000  # owns no files on usual systems
 HOME = "/tmp"
 PATH = "/usr/bin:/bin"
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH in a box if its image does not set one; the same as docker's."""
+"""PATH in a sandbox whose image does not set one; the same as docker's."""
 PROGRAMS = ("bwrap", "prlimit")
 NAMESPACES = [
     "--unshare-user",
@@ -89,8 +89,8 @@ def launcher(
 
 
 def copy_apart(source: Path, to: Path) -> None:
-    """Copies the contents of a folder of an image into an empty one of the box's user, with times and hard links;
-    blocks are shared where the disk can do that. Raises OSError."""
+    """Copies the contents of an image's folder into an empty one of the sandbox's user, with times and hard links;
+    blocks are shared if the disk supports it. Raises OSError."""
     copy = [
         shutil.which("cp") or "cp",
         "-R",

@@ -47,7 +47,7 @@ class Ran:
 
 
 class PythonSession:
-    """Starts its box with the first snippet. Use it from one thread at a time, and close it."""
+    """Starts its sandbox at the first snippet. Use it from one thread at a time, and close it."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         """Creates a session. Raises ConfigError if there is no sandbox."""
@@ -157,7 +157,7 @@ os.register_at_fork(after_in_child=_ready.clear)  # they are the parent's
 
 
 def take(limits: Limits) -> Box:
-    """Returns a box whose Python waits for its first snippet; others are started for who comes next.
+    """Returns a sandbox with a waiting Python; others are started for later sessions.
 
     Raises:
         SandboxError: it did not come up.
@@ -181,7 +181,7 @@ def take(limits: Limits) -> Box:
 
 
 def start(limits: Limits) -> Box:
-    """Returns a box of its own. Raises SandboxError."""
+    """Returns a separate sandbox. Raises SandboxError."""
     python, packages = _python()
     program = [python, "-I", "-S", "-c", WORKER.read_text(), str(limits.output_chars)]
     with open(os.memfd_create("output"), "wb", buffering=0) as output:

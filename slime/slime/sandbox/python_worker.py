@@ -1,4 +1,4 @@
-"""Runs inside the box: executes snippets one after another in one namespace. The source is handed to `python -c`.
+"""Runs inside the sandbox: executes snippets one after another in one namespace. The source is handed to `python -c`.
 
 In comes a line "number length" and the code; out a line "number length length" with the lengths of output and error (-1
 for none), and both. What a snippet leaves running is killed. Nothing is imported that takes time: boxes start often.
@@ -79,7 +79,7 @@ def described(error: BaseException) -> str:
 
 
 def end_all_others() -> None:
-    """Everything in the box but its first process and this one."""
+    """Kills everything in the sandbox but its first process and this one."""
     try:
         os.kill(-1, KILL)
     except ProcessLookupError:

@@ -1,8 +1,9 @@
-"""The filter of system calls of a box, as the BPF program that the kernel takes (seccomp(2), bpf of linux/filter.h).
+"""The system call filter of a sandbox, as a BPF program for the kernel (seccomp(2), bpf of linux/filter.h).
 
 System calls that a task's code does not need, or that allowed escapes from containers before, fail with an error that
 programs expect; nothing is killed. The network needs no filter, it is not there; but families of sockets that ignore
-network namespaces (vsock reaches the host of a virtual machine) are refused here."""
+network namespaces (vsock reaches the host of a virtual machine) are refused here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Shells that stay: bash by name in one box, on a workspace; and one command in a box of its own."""
+"""Persistent shells: named bash sessions in one sandbox with a workspace; and single commands in a separate
+sandbox."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Shown:
     restarted: bool = False
 
     def text(self) -> str:
-        """For a model."""
+        """Returns the text for a model."""
         parts = [self.output.rstrip("\n")]
         if self.error:
             parts.append(f"Error: {self.error}")
@@ -59,8 +60,9 @@ class Shown:
 
 
 class Shells:
-    """Bash shells by name in one box, which starts with the first command. A shell keeps its folder, variables and
-    functions, and its terminal is not echoed. Calls of several threads wait for each other; `close` ends one that waits.
+    """Named bash shells in one sandbox, which starts at the first command. A shell keeps its folder, variables and
+    functions, and its terminal is not echoed. Calls of several threads wait for each other; `close` ends one that
+    waits.
 
     Raises SandboxError from each method if the box did not come up or was killed from outside, for no command's fault.
     """
@@ -108,7 +110,7 @@ class Shells:
         return self._ask("kill", name)
 
     def close(self) -> None:
-        """Ends the box with all shells; the workspace stays. May be repeated, and from another thread."""
+        """Ends the sandbox with all shells; the workspace stays. May be repeated, and from another thread."""
         box, self.box = self.box, None
         if box is not None:
             box.close()
@@ -202,7 +204,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     image: Image | None = None,
 ) -> Finished:
-    """Runs one bash command in a box of its own, and ends everything in it with the command.
+    """Runs one bash command in a separate sandbox, and ends everything in it with the command.
 
     Raises:
         ConfigError: there is no sandbox, or no shell in the image.
@@ -230,7 +232,7 @@ def run(
 
 
 def bash_of(image: Image | None) -> str:
-    """Returns the shell of a box: an image's own, bash if it has one. Raises ConfigError."""
+    """Returns the shell of a sandbox: an image's own, bash if it has one. Raises ConfigError."""
     shell = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
     if shell is None:
         raise ConfigError(

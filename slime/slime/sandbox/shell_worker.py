@@ -1,4 +1,4 @@
-"""Runs inside the box: bash shells by name, each on a terminal of its own. The source is handed to `python -c`.
+"""Runs inside the sandbox: named bash shells, each with its own terminal. The source is handed to `python -c`.
 
 Lines of JSON in {"number", "action": "execute" | "view" | "write" | "kill", "name", "text", "seconds", "block"}, and out
 {"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while one runs.
@@ -91,7 +91,7 @@ class Shell:
             os.write(self.orders, _order(self.mark, command))
 
     def read(self) -> None:
-        """Takes what the terminal has."""
+        """Reads the available output of the terminal."""
         try:
             data = os.read(self.terminal, 65536)
         except BlockingIOError:

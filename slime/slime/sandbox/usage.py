@@ -1,4 +1,4 @@
-"""Memory and files that the processes of one box use, read from the /proc and the file systems of the box."""
+"""Memory and files used by the processes of a sandbox, read from its /proc and file systems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mapped:
 
 
 class Usage:
-    """Of one box. Its methods return what can be read; a process that ends meanwhile counts nothing."""
+    """Usage of one sandbox. Its methods return what can be read; a process that ends meanwhile counts nothing."""
 
     def __init__(self, first: int, in_memory: Sequence[str]) -> None:
         """`first` is the id of the first process in the box, `in_memory` are the box's folders in memory."""
@@ -47,15 +47,15 @@ class Usage:
 
     @property
     def is_set_up(self) -> bool:
-        """Whether the first process is in the box's own file system. Until then its root, and /proc in it, are those of
-        this machine, whose processes and files would count as the box's."""
+        """Returns whether the first process is in the sandbox's own file system. Until then its root, and /proc in
+        it, are those of this machine, whose processes and files would count as the box's."""
         if not self._is_set_up:
             with contextlib.suppress(OSError):
                 self._is_set_up = (self.root / "proc").stat().st_dev != os.stat("/proc").st_dev
         return self._is_set_up
 
     def processes(self) -> list[str]:
-        """Returns the ids, as they are in the box, of all processes in it."""
+        """Returns the ids of all processes in the sandbox, as seen inside."""
         if not self.is_set_up:
             return []
         with contextlib.suppress(OSError):

@@ -49,7 +49,7 @@ class Workspace:
         image: Image | None = None,
         writable: Sequence[str] = (),
     ) -> None:
-        """Makes it, with a copy of the files in `template`, or else of the image's files at `place`.
+        """Creates the workspace, with a copy of the files in `template`, or else of the image's files at `place`.
 
         Args:
             most_bytes, most_entries: of all files that do not come from the image; a box that writes more is ended.
@@ -153,7 +153,7 @@ class Workspace:
         check_size(self._roots, self.most_bytes, self.most_entries, nameless)
 
     def settle(self) -> None:
-        """Takes setuid bits from what a box left; nothing if it is closed."""
+        """Removes setuid bits left by a sandbox; does nothing if it is closed."""
         for root in self._roots if self._end.alive else ():
             drop_setuid(root)
 
@@ -169,7 +169,7 @@ class Workspace:
 
 
 def _folders(outer: Path, count: int) -> list[Path]:
-    """Creates folders of the box's user: `files`, and further ones next to it."""
+    """Creates folders of the sandbox's user: `files`, and further ones next to it."""
     made = [outer / ("files" if number == 0 else f"more-{number}") for number in range(count)]
     for path in made:
         path.mkdir(mode=0o700)

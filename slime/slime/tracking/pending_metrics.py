@@ -16,7 +16,7 @@ _TAIL = 1 << 16
 
 
 class PendingMetrics:
-    """At most one rollout's metrics, in the run folder."""
+    """Stores at most one rollout's metrics, in the run folder."""
 
     def __init__(self, run_dir: Path, metrics_file: str) -> None:
         self.path, self.rows = run_dir / FILE, run_dir / metrics_file

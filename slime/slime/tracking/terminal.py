@@ -39,7 +39,7 @@ class Lines:
         """A line for every phase would be noise; the log file has them."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 class Bar:

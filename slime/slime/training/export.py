@@ -105,7 +105,7 @@ class Exporting(ABC):
         return WrittenMemories()
 
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
-        """Puts the weights, adapters merged, into shared memory; returns their checksum and the slot, on every rank.
+        """Copies the weights, adapters merged, to shared memory; returns their checksum and the slot, on every rank.
 
         The checksum is empty where the memory has no room for them; the slot is then the reason.
 

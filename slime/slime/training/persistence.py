@@ -74,7 +74,7 @@ class Persistent(Exporting):
         self.writer.save = save
 
     def return_to(self, checkpoint: str) -> None:
-        """Takes over an older checkpoint of this run: weights, optimizer and random states, in place.
+        """Restores an older checkpoint of this run in place: weights, optimizer and random states.
 
         Raises:
             CheckpointError: it is not there, or does not fit this run.

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 WORTH = 32
-"""A branch costs calls and copies of its own, so a common start counts only if it has at least 1 / WORTH of the
-tokens after it."""
+"""A branch costs extra calls and copies, so a common start counts only if it has at least 1 / WORTH of the tokens
+after it."""
 
 KEYS = 4
 """Attention copies the keys before each branch. So many keys take at most the memory that one token takes."""

@@ -1,4 +1,4 @@
-"""From sample lengths to optimizer steps, ranks and micro-batches: one pure function, no torch.
+"""Divides samples by their lengths into optimizer steps, ranks and micro-batches: one pure function, no torch.
 
 Every rank computes the same schedule from the same numbers and takes its part, so ranks cannot disagree.
 Nothing is repaired afterwards on a single rank.

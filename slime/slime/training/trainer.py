@@ -132,7 +132,7 @@ class Backend(Persistent):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that the policy knows."""
+        """Returns the size of the policy's vocabulary."""
         return self.model.vocabulary
 
     @property
@@ -371,7 +371,7 @@ class Trainer(Backend):
         )
 
     def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:
-        """The step meets other weights than those before the update, or the teacher is asked before it anyway.
+        """Returns whether the step's weights differ from those before the update, or the teacher runs before it anyway.
 
         Companions are compared with the weights that they meet.
         """
@@ -394,7 +394,7 @@ class Trainer(Backend):
     def _step(
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
-        """Trains on one step and returns its metrics; `where` stands in errors."""
+        """Trains on one step and returns its metrics; `where` is used in errors."""
         learner, args = self.learner, self.args
         report = partial(self._compare_with_engine, data, mismatch)
         teach = self._teaching(number, step, data)

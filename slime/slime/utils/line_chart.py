@@ -46,7 +46,7 @@ class LineChart:
         return [*parts, words((self.left + end) / 2, self.height - 10, name, "middle")]
 
     def point(self, value: float, share: float) -> tuple[float, float]:
-        """Returns where (value, share) lies, in pixels from the upper left."""
+        """Returns the position of (value, share), in pixels from the upper left."""
         wide = self.width - self.right - self.left
         high = self.height - self.bottom - self.top
         return self.left + wide * value / max(self.last, 1), self.height - self.bottom - high * share

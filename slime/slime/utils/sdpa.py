@@ -6,7 +6,7 @@ import torch
 
 
 def without_cudnn() -> None:
-    """Takes cuDNN from them, for the whole process; before its first attention.
+    """Disables cuDNN for the whole process; call it before the first attention.
 
     On H100 and H200 torch tries cuDNN first, which makes a plan for every combination of sizes and strides, some 50 ms
     each, and never frees one. Sequences of a pack and steps of a decoder hardly ever repeat a combination.

@@ -18,7 +18,7 @@ from torch import Tensor
 from slime.errors import DataError
 
 FOLDER = "images"
-"""Of the run folder."""
+"""The folder of images in the run folder."""
 SUFFIX = ".image"
 QUICK = 1
 """zlib's level: a screenshot shrinks to a hundredth in any."""

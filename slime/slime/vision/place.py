@@ -10,7 +10,7 @@ from typing import Any, cast
 
 @dataclass(frozen=True)
 class ImagePlace:
-    """An image that stands for tokens [start, start + length) of a sample.
+    """An image that represents tokens [start, start + length) of a sample.
 
     Attributes:
         grid: its patches: frames (1), rows, columns.
@@ -36,16 +36,16 @@ class ImagePlace:
 
     @property
     def merge(self) -> int:
-        """Rows, and columns, of patches that one token stands for."""
+        """Rows, and columns, of patches in one token."""
         return max(1, math.isqrt(self.grid[1] * self.grid[2] // self.length))
 
     def moved(self, tokens: int) -> ImagePlace:
-        """The same image so many tokens further on."""
+        """Returns the same image, shifted by so many tokens."""
         return replace(self, start=self.start + tokens)
 
     @classmethod
     def of(cls, data: ImagePlace | Mapping[str, object]) -> ImagePlace:
-        """From the plain data of a stored sample. Raises ValueError, TypeError if it is none."""
+        """Returns images from the plain data of a stored sample. Raises ValueError, TypeError if it is none."""
         if isinstance(data, ImagePlace):
             return data
         fields = cast("dict[str, Any]", {**data})

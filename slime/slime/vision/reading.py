@@ -27,7 +27,7 @@ KNOWN = 512
 
 
 class ImageReader:
-    """Makes images of one model's prompts. Thread-safe.
+    """Processes images for one model's prompts. Thread-safe.
 
     Args:
         model: the folder of a model that sees.
@@ -52,8 +52,8 @@ class ImageReader:
         self._lock = threading.Lock()
 
     def placed(self, ids: Sequence[int], pictures: Sequence[str]) -> tuple[list[int], list[ImagePlace]]:
-        """Returns ids [T] in which each picture's one mark has become as many as it has tokens, and where its image
-        stands.
+        """Returns ids [T] in which each picture's placeholder is repeated for each of its tokens, and the places of
+        the images.
 
         Raises:
             DataError: another number of marks than of pictures, as where a text holds the mark; a picture that is none.

@@ -156,7 +156,7 @@ def _described(lora: dict[str, Any] | None) -> str:
 
 
 def passed_over(save: str, load: str | None) -> str | None:
-    """Returns the warning if `load` names an older checkpoint of `save`: a run always goes on from its newest."""
+    """Returns a warning if `load` is an older checkpoint of `save`: a run always resumes from its newest."""
     if load is None or Path(load).resolve().parent != Path(save).resolve() or not is_checkpoint(Path(load)):
         return None
     newest = latest(Path(save))
@@ -175,13 +175,13 @@ def describe(temporary: Path, meta: dict[str, Any]) -> None:
 
 
 def put_into_force(folder: Path) -> None:
-    """Makes a checkpoint that is written completely, under its hidden name, the latest one."""
+    """Makes a completely written, hidden checkpoint the latest one."""
     commit_folder(temporary_beside(folder), folder)
     make_latest(folder)
 
 
 def make_latest(folder: Path) -> None:
-    """A run that starts again goes on from this checkpoint."""
+    """Makes this the checkpoint that a restarted run resumes from."""
     link = folder.parent / LATEST
     fresh = temporary_beside(link)
     fresh.unlink(missing_ok=True)
@@ -190,7 +190,7 @@ def make_latest(folder: Path) -> None:
 
 
 def add_model(checkpoint: Path, model: Path) -> None:
-    """Puts the files of a Hugging Face folder into the checkpoint, as hard links if that can be done."""
+    """Adds the files of a Hugging Face folder to the checkpoint, as hard links if possible."""
     for file in sorted(model.iterdir()):
         if file.is_file():
             try:

@@ -1,4 +1,5 @@
-"""In which type an embedded engine on the CPU serves, and versions leave for it. Imports no torch."""
+"""The dtype in which an embedded engine on the CPU serves, and in which versions are exported for it. Imports no
+torch."""
 
 from __future__ import annotations
 

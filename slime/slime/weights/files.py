@@ -38,7 +38,7 @@ class WeightFiles:
         self.opened.clear()
 
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """Returns the names of all tensors."""
         if self.file_of:
             return list(self.file_of)
         return list(self._open("model.safetensors").keys())
@@ -48,12 +48,12 @@ class WeightFiles:
         return tensor
 
     def shape(self, name: str) -> list[int]:
-        """Of a tensor, which is not read."""
+        """Returns the shape of a tensor without reading it."""
         shape: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
         return shape
 
     def dtype(self, name: str) -> str:
-        """Of a tensor, which is not read, in the words of safetensors: F32, BF16, ..."""
+        """Returns the dtype of a tensor without reading it, in safetensors' names: F32, BF16, ..."""
         dtype: str = self._asked(name, lambda file: file.get_slice(name).get_dtype())
         return dtype
 

@@ -159,7 +159,7 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
 
 
 def _fill(model: Any, folder: Path) -> list[str]:
-    """Gives a model the weights of a folder; returns the names that it has none for.
+    """Loads a folder's weights into a model; returns the names that are missing in the folder.
 
     Not by `from_pretrained`, which switches tying off for the whole process while it loads: this runs in threads.
     """

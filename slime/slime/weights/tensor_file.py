@@ -61,7 +61,7 @@ class TensorFile:
         os.close(self.file)
 
     def add(self, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
-        """Takes a tensor, which must stay as it is until `finish`.
+        """Adds a tensor, which must not change until `finish`.
 
         Args:
             dtype: to cast floating-point numbers to.

@@ -109,7 +109,7 @@ class WeightUpdate:
         persist: Callable[[], None] = lambda: None,
         shared: str | None = None,
     ) -> None:
-        """Makes the candidate the live version everywhere.
+        """Makes the candidate live on all engines.
 
         Args:
             candidate: its artifact is complete on disk, at the latest when `persist` returns.
@@ -159,7 +159,7 @@ class WeightUpdate:
         return [engine for engine, ready in zip(self.engines, took, strict=True) if ready]
 
     def roll_back(self, old: WeightVersion | None) -> None:
-        """Brings every engine that answers back to the old version; one that is away comes back with it."""
+        """Returns every reachable engine to the old version; an unreachable one starts with it."""
         if old is None:
             logger.error("no earlier version to go back to: engines may differ until the next update")
             return

@@ -14,7 +14,8 @@ OWNER = "save.txt"
 """Names, in a folder of versions, the --save of the run whose they are."""
 
 CHECKSUM_PREFIX = "xxh3:"
-"""Of checksums that are made of digests of tensors. Releases up to 0.2.0 hashed all bytes in a row, without a prefix."""
+"""Prefix of checksums computed from digests of tensors. Releases up to 0.2.0 hashed all bytes in a row, without a
+prefix."""
 
 
 def is_of_before(checksum: str) -> bool:
@@ -65,7 +66,8 @@ def is_adapter(folder: Path) -> bool:
 
 
 def claim_folder(folder: Path, save_dir: Path) -> None:
-    """Makes the folder of a run's versions. Raises ConfigError if those of another run, of the same numbers, lie."""
+    """Creates the folder of a run's versions. Raises ConfigError if those of another run, of the same numbers,
+    lie."""
     if folder.is_relative_to(save_dir):
         return  # it moves with it
     sign = folder / OWNER

@@ -1,1 +1,1 @@
-"""Makes instances of any Python package that has tests: small changes that break some of them."""
+"""Creates instances from any Python package with tests: small changes that break some of them."""

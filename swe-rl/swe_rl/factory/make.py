@@ -1,4 +1,4 @@
-"""Makes instances of a package: breaks it in one place, keeps what its tests notice.
+"""Creates instances of a package: breaks it in one place, and keeps bugs that its tests detect.
 
 python -m swe_rl.factory boltons==26.2.0 --count 8 --seed 1 --output instances.jsonl
 """

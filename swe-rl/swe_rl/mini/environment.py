@@ -30,7 +30,7 @@ class TextFormat(CallFormat):
     """The agent parses answers itself, and reports errors in them to the model itself."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """Those that can be read, for counts and judges."""
+        """Returns the calls that can be parsed, for counts and judges."""
         return tuple(ToolCall(name, arguments) for name, arguments in loose_calls(text))
 
 
@@ -48,7 +48,7 @@ class _Closed(Exception):
 
 
 class Seat:
-    """One run of the package's agent in a thread of its own. It waits in `ask` while the model thinks."""
+    """One run of the package's agent in a separate thread. It waits in `ask` while the model thinks."""
 
     def __init__(self, run: Callable[[Callable[[list[Message]], str]], dict[str, Any]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Seat:
         return self._thread.is_alive()
 
     async def next(self, answer: str | None = None) -> list[Message] | Ended:
-        """Gives the answer, if there is one; then the messages that the model is to see, or the end."""
+        """Passes the answer on, if there is one; returns the next messages for the model, or the end."""
         if answer is not None:
             self._answers.put(answer)
         return await self._events.get()
@@ -92,7 +92,7 @@ class Seat:
 
 
 class MiniSweEnvironment(SweEnvironment):
-    """As `SweEnvironment`, with the loop, the prompts and the formats of mini-swe-agent.
+    """Like `SweEnvironment`, with the loop, the prompts and the formats of mini-swe-agent.
 
     Args:
         config: one of its configurations, or a file; see `configuration`.
@@ -155,7 +155,7 @@ class MiniSweEnvironment(SweEnvironment):
         await super().close()
 
     def _run(self, ask: Callable[[list[Message]], str]) -> dict[str, Any]:
-        """In the seat's thread."""
+        """Runs in the agent's thread."""
         load()
         assert self.instance is not None
         commands = BoxedCommands(self._command, self.place)

@@ -1,5 +1,5 @@
-"""The two things that mini-swe-agent's agent works with: a model that gets each answer from a callback, and an
-environment whose commands run in a box."""
+"""The model and the environment of mini-swe-agent's agent: the model gets each answer from a callback, and the
+environment runs commands in a sandbox."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def tools_of(settings: Mapping[str, Any]) -> tuple[Tool, ...]:
 
 @dataclass
 class BoxedCommands:
-    """The package's `Environment`: each command in a box of its own, in the repository's folder."""
+    """The package's `Environment`: runs each command in a separate sandbox, in the repository's folder."""
 
     run: Callable[[str], Finished]
     place: str
@@ -181,7 +181,8 @@ def module(name: str) -> ModuleType:
 
 @functools.cache
 def configuration(name: str) -> dict[str, Any]:
-    """Returns a configuration of its own ("swebench", "swebench_backticks") or a file of yours with the same sections.
+    """Returns one of the package's configurations ("swebench", "swebench_backticks") or a custom file with the same
+    sections.
 
     Raises:
         ConfigError: there is none, or it lacks the section of the agent or of the model.

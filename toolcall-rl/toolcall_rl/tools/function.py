@@ -58,7 +58,7 @@ class _Calls:
         return result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there is nothing to free."""
 
 
 def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]) -> Tool:

@@ -108,7 +108,7 @@ class _Calls:
         return text_of(result)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there is nothing to free."""
 
 
 def text_of(result: Any) -> str:

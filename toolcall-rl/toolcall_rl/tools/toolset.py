@@ -106,7 +106,8 @@ class EpisodeTools:
 
 
 def cut(text: str, longest: int) -> str:
-    """At most `longest` characters, and how many are left out. Half a character, which no tokenizer takes, is a "?"."""
+    """Returns at most `longest` characters, and the number of omitted ones. Half a character, which no tokenizer
+    takes, is a "?"."""
     text = text.strip("\n")
     shown = text[:longest].encode(errors="replace").decode()
     return shown if len(text) <= longest else f"{shown}... [truncated {len(text) - longest} chars]"

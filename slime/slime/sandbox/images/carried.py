@@ -31,7 +31,7 @@ print(json.dumps({"prefix": sys.prefix, "path": sys.path, "files": sorted(set(ma
 
 @dataclass(frozen=True)
 class Carried:
-    """Of this machine, in every box on an image.
+    """Files of this machine in every sandbox with an image.
 
     Attributes:
         limiter, python: how prlimit and Python are started there.

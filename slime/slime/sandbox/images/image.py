@@ -75,7 +75,7 @@ class Image:
 
 
 def parts(place: str) -> tuple[str, ...]:
-    """Returns the names on the way to a place in a box. Raises ConfigError: it goes up again."""
+    """Returns the path components of a place in a sandbox. Raises ConfigError: it goes up again."""
     names = tuple(_names(place))
     if ".." in names:
         raise ConfigError(f"{place} is no place in a box: it has .. in it")

@@ -102,7 +102,7 @@ def tools() -> list[Tool]:
 
 
 def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, dict[str, Any]]:
-    """One that has the image, pulled if none has it, and what it knows of it.
+    """Returns the tool that has the image, pulled if none has it, and its record.
 
     Raises:
         ConfigError: there is none here. DataError: none can get it; with their reasons.

@@ -21,7 +21,7 @@ from slime.sandbox.folders import FOLDER, new_file, remove
 from slime.sandbox.images.mounts import MADE
 
 HIDDEN, OPAQUE = ".wh.", ".wh..wh..opq"
-"""In a layer: what removes an entry of the layers below, and all entries of a folder (OCI image specification)."""
+"""Names in a layer that remove an entry of lower layers, and all entries of a folder (OCI image specification)."""
 
 
 class BadImage(Exception):
@@ -110,7 +110,7 @@ class Unpacker:
                     remove(folder, one)
 
     def _folder(self, way: tuple[str, ...]) -> int:
-        """Returns the folder, created if it is missing, open until the next one is asked for: entries come folder by
+        """Returns the folder, created if it is missing, open until the next call, because entries come folder by
         folder."""
         if self._at is None or self._at[0] != way:
             self.close()
@@ -166,7 +166,7 @@ def _is_folder(here: int, name: str) -> bool:
 
 
 def finish(root: int) -> tuple[int, int]:
-    """Makes the mount points of a box, and removes other entries of these names. Bytes and entries of all."""
+    """Creates the mount points of a sandbox, and removes other entries of these names. Bytes and entries of all."""
     for name in MADE:
         remove(root, name)
         _make(root, name)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slime.flags.model import ModelArguments
 
 SDPA = "slime_packed"
-"""Under which transformers knows the loop over sequences."""
+"""The name under which transformers registers the loop over sequences."""
 UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias")
 
 
@@ -373,11 +373,11 @@ KERNELS: dict[str, Any] = {
     "flash_attention_2": flash_attention,
 }
 NAMES = {kernel: f"slime_{kernel}" for kernel in KERNELS} | {"sdpa": SDPA}
-"""Under which transformers knows them."""
+"""The names under which transformers registers them."""
 
 
 def attention_name(args: ModelArguments) -> str:
-    """Returns the registered name behind --attn-implementation.
+    """Returns the registered name for --attn-implementation.
 
     Raises:
         ConfigError: no kernel has that name, or it is not installed.

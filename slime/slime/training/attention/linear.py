@@ -1,4 +1,4 @@
-"""Linear attention over packed sequences: what a sequence leaves behind, no other one sees.
+"""Linear attention over packed sequences without leaking state from one sequence to another.
 
 A gated delta net (Yang et al. 2024; Qwen3.5) carries a state from token to token, and a convolution before it looks
 back at some tokens. transformers takes a row for one sequence, so in a pack both would go on into the next sample.
@@ -38,7 +38,7 @@ DECAY = ("A_log", "dt_bias")
 
 
 def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
-    """Makes the linear attention of a model of transformers heed `packed_layout`, which its forward passes on.
+    """Makes the linear attention of a transformers model use `packed_layout`, which its forward passes on.
 
     Raises:
         ConfigError: the model carries states from token to token in layers of another kind.

@@ -33,7 +33,7 @@ class StepAverage:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Takes in the weights after one more step; the mean starts at the first."""
+        """Adds the weights after one more step; the mean starts at the first."""
         self.steps += 1
         if not self.decay:
             return
@@ -47,7 +47,7 @@ class StepAverage:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Makes the mean the weights, if more than one step is in it. Every rank must call this."""
+        """Replaces the weights by the mean, if it contains more than one step. Every rank must call this."""
         if not self.mean or self.steps < 2:
             return
         for tensor, mean in zip(self._weights(), self.mean, strict=True):

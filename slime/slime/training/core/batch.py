@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainBatch:
-    """Values over trained tokens, by sample position; a rank has those of its own samples only.
+    """Values over trained tokens, by sample position; a rank has only those of its own samples.
 
     Attributes:
         ref_log_probs: None without a reference model.

@@ -1,4 +1,4 @@
-"""The critic of PPO: a model of its own that predicts, before every trained token, the reward that is still to come.
+"""The critic of PPO: a separate model that predicts, before every trained token, the remaining reward.
 
 It lives in the same process as the policy, is cut into micro-batches by the same schedule and is spread over the
 same ranks, so that policy and critic see the same samples without any transport.

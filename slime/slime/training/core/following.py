@@ -42,7 +42,7 @@ class Following:
 
     @classmethod
     def of(cls, number: int, step: Step, data: TrainBatch) -> Following:
-        """Those of step `number` of a rollout."""
+        """Returns the token counts of such samples in step `number` of a rollout."""
         tokens: Counter[str] = Counter()
         for sample in (data.samples[i] for i in step.samples):
             if sample.divergence is not None:

@@ -185,7 +185,7 @@ class TeacherDistance:
     tokens: float = 0.0
 
     def add(self, targets: TopKTargets, counts: Tensor) -> None:
-        """Takes in T tokens; `counts`: [T] of bool, those of such samples."""
+        """Adds T tokens; `counts`: [T] of bool, those of such samples."""
         counts = counts & targets.valid.any(-1)
         self.total += float(kl_over_few(targets)[counts].sum())
         self.tokens += float(counts.sum())

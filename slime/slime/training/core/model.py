@@ -38,7 +38,7 @@ class TrainedModel(PackModel, Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it knows."""
+        """Returns the size of the vocabulary."""
         ...
 
     def distribution(self, packed: PackedBatch) -> Distribution:

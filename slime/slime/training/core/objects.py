@@ -80,7 +80,7 @@ def member_of(kind: object, name: str) -> Enum:
 
 
 def only_known_classes() -> None:
-    """From now on this process reads no other pickles of other ranks."""
+    """Restricts the pickles that this process accepts from other ranks from now on."""
     vars(distributed_c10d)["_unpickler"] = KnownClasses
 
 
@@ -94,7 +94,7 @@ def to_value(text: Tensor) -> Any:
 
 
 def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
-    """Returns a flat CPU tensor of every rank, each of its own length, on every rank."""
+    """Returns a flat CPU tensor of every rank, of different lengths, on every rank."""
     ranks = dist.get_world_size(group)
     if ranks == 1:
         return [values]

@@ -283,7 +283,7 @@ def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
 
 
 def _with_images(sample: Sample) -> list[int]:
-    """Its tokens, those of each image replaced by a number that stands for the image."""
+    """Returns its tokens, with each image's tokens replaced by a number for the image."""
     tokens = list(sample.tokens)
     for image in sample.images:
         named = hashlib.blake2b(repr((image.grid, image.file)).encode(), digest_size=8)

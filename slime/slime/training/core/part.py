@@ -41,8 +41,8 @@ class Part:
         """Lets the values of `moved` compute. Every rank must call this. Here they are the weights themselves."""
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
-        """Returns the tensors that DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights
-        are left out."""
+        """Returns the tensors that DCP saves, or fills in place: "model" and, if requested, "optimizer"; frozen
+        weights are omitted."""
         options = _options(self.model)
         parameters = self.model.named_parameters(remove_duplicate=False)
         frozen = {name for name, parameter in parameters if not parameter.requires_grad}
@@ -59,7 +59,7 @@ class Part:
         return {name: list(tensor.shape) for name, tensor in state["model"].items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what DCP has filled."""
+        """Applies the values that DCP has filled in."""
         options = _options(self.model)
         set_model_state_dict(self.model, state["model"], options=options)
         if "optimizer" in state:

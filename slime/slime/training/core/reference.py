@@ -58,7 +58,7 @@ class Reference:
 
     @property
     def follows(self) -> bool:
-        """Whether it takes over the policy's weights now and then."""
+        """Returns whether it copies the policy's weights from time to time."""
         return self.interval is not None
 
     def is_always(self, folder: str) -> bool:
@@ -80,6 +80,6 @@ class Reference:
         return self.followed
 
     def follow_again(self) -> None:
-        """Takes over the policy's weights that changed after the rollout that `follow` was called for last."""
+        """Copies the policy's weights that changed after the rollout for which `follow` was last called."""
         if self.followed:
             self.model.take_over(self.policy)

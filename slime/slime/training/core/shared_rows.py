@@ -1,5 +1,5 @@
-"""A distribution whose rows are divided over ranks: each computes those of its own tokens, and all receive the
-results of every row.
+"""A distribution with rows divided over ranks: each computes the rows of its own tokens, and all receive the results
+of every row.
 
 Only a few numbers a token go from rank to rank. Every rank computes the same losses, over all tokens.
 """

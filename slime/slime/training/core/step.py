@@ -112,7 +112,7 @@ class StepInputs:
     def _of_components(
         self, number: int, packed: PackedBatch, dist: Distribution
     ) -> tuple[LossOutput, Tensor]:
-        """As `loss_of`; the log-probs are mostly those that the loss has asked for."""
+        """Like `loss_of`; the log-probs are mostly those that the loss has requested."""
         args, micro_batch = self.args, self.micro_batches[number]
         batch = loss_batch(micro_batch, packed, self.data, self.denominator, args.reward_key)
         if self.teach is not None:

@@ -339,7 +339,7 @@ GATED = (LlamaMLP, Qwen2MLP, Qwen3MLP)
 
 
 def fuse(model: nn.Module, args: TrainingSide) -> None:
-    """Gives norms and feed-forward networks of known kinds their fused forward, in place; others stay as they are."""
+    """Gives norms and feed-forward networks of known kinds their fused forward, in place; others are unchanged."""
     for module in model.modules():
         if isinstance(module, NORMS) and fuses_norms(args):
             module.forward = MethodType(_norm, module)

@@ -17,7 +17,7 @@ from slime.training.core.host_copies import HostCopies, wait_for_copies
 from slime.training.core.part import Part, reshard
 
 COPIES: WeakKeyDictionary[nn.Module, HostCopies] = WeakKeyDictionary()
-"""Of each model and its optimizer states; the memory is used again each time that they step aside."""
+"""Host copies of each model and its optimizer states; the memory is reused at each offload."""
 
 
 def to_cpu(parts: Sequence[Part]) -> None:

@@ -1,4 +1,4 @@
-"""From a Hugging Face config.json to megatron-core's configuration."""
+"""Converts a Hugging Face config.json to megatron-core's configuration."""
 
 from __future__ import annotations
 

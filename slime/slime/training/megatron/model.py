@@ -147,7 +147,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         )
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
-        """Returns the pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
+        """Returns the pack with an extra sequence at the end, so that the ranks get equally many tokens."""
         size = packed.input_ids.shape[1]
         mixed = self.config.num_moe_experts is not None  # whose tokens all of these ranks share out
         ranks = self.parallel.cp.size * self.parallel.tp.size if mixed else self.ranks_of_a_sequence

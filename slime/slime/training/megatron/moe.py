@@ -81,8 +81,7 @@ def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 
 class SharedExpert(nn.Module):
-    """An expert that every token goes to, multiplied by a gate of its own (Qwen2-MoE). Tensor-parallel ranks cut
-    it."""
+    """A shared expert for every token, multiplied by its own gate (Qwen2-MoE). Tensor-parallel ranks cut it."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ class Norm(nn.Module):
         self.eps, self.fused = eps, config.persist_layer_norm
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """In fp32, without the weight."""
+        """Normalises in fp32, without the weight."""
         wide = hidden.float()
         return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
 

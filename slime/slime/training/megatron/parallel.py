@@ -63,12 +63,12 @@ class Parallel:
 
     @property
     def writes(self) -> bool:
-        """Whether this is the one rank of its pipeline stage that hands weights on."""
+        """Returns whether this rank exports the weights of its pipeline stage."""
         return self.tp.rank == self.copies.rank == 0
 
 
 def divide(args: ParallelArguments) -> Parallel:
-    """Makes the groups; the process group of all ranks exists already. Those of an earlier model stay its own."""
+    """Creates the process groups; that of all ranks exists already. Those of an earlier model stay its own."""
     mpu.destroy_model_parallel()
     # Nothing is drawn at random in a step: dropout is off, and weights are read.
     initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)

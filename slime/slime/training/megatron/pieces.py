@@ -30,7 +30,7 @@ class Trained:
     added: Tensor | None = None
 
     def watch(self) -> None:
-        """Adds gradients up as soon as they are computed, if their dtype is narrower than wanted."""
+        """Sums gradients as soon as they are computed, if their dtype is too narrow."""
         if self.parameter.dtype != self.wide:
             self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
 

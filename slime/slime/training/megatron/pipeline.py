@@ -44,7 +44,7 @@ class ShardedModel(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it knows."""
+        """Returns the size of the vocabulary."""
         return self.core.real_vocabulary
 
     def without_adapters(self) -> AbstractContextManager[None]:

@@ -20,7 +20,7 @@ all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 
 
 def own_rows(rows: int, axis: Axis) -> slice:
-    """Those of `rows` rows that belong to this rank."""
+    """Returns the part of `rows` rows that belongs to this rank."""
     each = -(-rows // axis.size)
     return slice(min(axis.rank * each, rows), min((axis.rank + 1) * each, rows))
 
