@@ -219,7 +219,7 @@ class ChatRequest:
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
     """Validates a request. Raises ClientError that names the invalid field."""
-    _refuse_missing(body)
+    refuse_missing(body)
     messages = _messages(body.get("messages"))
     tools = _tools(body)
     forced = _forced_tool(body.get("tool_choice"), tools)
@@ -440,7 +440,7 @@ _MISSING = (
 )
 
 
-def _refuse_missing(body: dict[str, Any]) -> None:
+def refuse_missing(body: dict[str, Any]) -> None:
     """Raises ClientError for an unsupported field of other servers that would change the answer."""
     for name in _MISSING:
         if body.get(name):

@@ -110,7 +110,12 @@ class Talk:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))
         }
-        paths = {"HOME": str(self._home), "PYTHONPATH": f"{ROOT}:{ROOT / 'base'}", "NO_COLOR": "1"}
+        paths = {
+            "HOME": str(self._home),
+            "PWD": str(self._work),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'base'}",
+            "NO_COLOR": "1",
+        }
         self._env = {**kept, **paths, **self.agent.variables}
         self.problems: list[str] = []
         self.came_to: dict[str, str] = {}

@@ -19,7 +19,14 @@ from openclaw.common.notes import part_text, say_tool_left_out
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import SHOWN, chat_request, function_call, function_tools, parse_body
+from openclaw.gateway.chat_request import (
+    SHOWN,
+    chat_request,
+    function_call,
+    function_tools,
+    parse_body,
+    refuse_missing,
+)
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -97,6 +104,7 @@ async def _count(request: Request, body: Json) -> Response:
 
 def chat_body(body: Json) -> Json:
     """Returns the equivalent chat request. Raises ClientError."""
+    refuse_missing(body)
     chat: Json = {name: body[name] for name in _SAME if name in body}
     chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     chat["stop"] = body.get("stop_sequences")

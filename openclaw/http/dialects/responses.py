@@ -20,7 +20,7 @@ from openclaw.common.notes import note, part_text
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
-from openclaw.gateway.chat_request import chat_request, function_call, parse_body, thinking_of
+from openclaw.gateway.chat_request import chat_request, function_call, parse_body, refuse_missing, thinking_of
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -118,6 +118,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
         if body.get(name):
             raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
     _check_included(body)
+    refuse_missing(body)
     chat: Json = {name: body[name] for name in _SAME if name in body}
     chat["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
     chat["max_completion_tokens"] = body.get("max_output_tokens")

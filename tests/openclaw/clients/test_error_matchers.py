@@ -35,7 +35,7 @@ def cases(start_gateway: StartGateway) -> dict[str, list[Json]]:
     """One request for each class of errors, by API. Each is answered with that error, as often as it is sent."""
     common: Json = {"api_key": KEY, "strict_model_name": True}
     gateway = start_gateway(request_timeout=0.3, **common)
-    limited = start_gateway(rate_limit=1, **common)
+    limited = start_gateway(rate_limit=0.01, **common)
     gateway.says("hello there, how are you today?")
     gateway.engine.chunk, gateway.engine.pause = 1, 0.5
     for _ in range(2):

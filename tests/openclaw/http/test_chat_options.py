@@ -166,3 +166,15 @@ def test_unknown_template_options_are_without_effect(gateway: RunningGateway) ->
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False, "mood": "merry"}})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
     assert prompt.endswith("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("route", ["responses", "messages"])
+@pytest.mark.parametrize("field", [{"guided_json": {"type": "object"}}, {"min_tokens": 5}])
+def test_other_dialects_refuse_it_by_name_too(
+    gateway: RunningGateway, route: str, field: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = (
+        {"input": "hello"} if route == "responses" else {"messages": HELLO, "max_tokens": 5}
+    )
+    answer = gateway.http.post(f"/v1/{route}", json={**asked, **field})
+    assert answer.status_code == 400 and next(iter(field)) in answer.json()["error"]["message"]
