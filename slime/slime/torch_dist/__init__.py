@@ -1,11 +1,11 @@
-"""Checkpoints of Megatron-LM (`torch_dist`) and Hugging Face folders: one into the other, both ways equal.
+"""Converts between Megatron-LM checkpoints (`torch_dist`) and Hugging Face folders, without loss in both directions.
 
     SAVE/latest_checkpointed_iteration.txt    "release", or the number of an iteration
     SAVE/release/, SAVE/iter_0000100/         torch's distributed format, metadata.json, common.pt
 
-A checkpoint names a tensor as megatron-core does, whatever the division was: `decoder.layers.X` holds the tensors of
-all layers, one after the other, or `decoder.layers.7.X` that of one, where --moe-layer-freq lists the layers. Nothing
-here needs megatron-core, a GPU or more than one process.
+Tensor names are those of megatron-core and do not depend on the parallelism of the writer. `decoder.layers.X`
+contains the stacked tensors of all layers. If --moe-layer-freq lists the layers, `decoder.layers.7.X` contains that
+of one layer. The conversion needs neither megatron-core nor a GPU, and runs in one process.
 """
 
 from slime.torch_dist.model import read_config, stored_shapes

@@ -1,4 +1,4 @@
-"""Names and joints of the tensors in a checkpoint of Megatron-LM."""
+"""Names in a Megatron-LM checkpoint, and the joining of Hugging Face's tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Kind = Literal["plain", "qkv", "halves", "experts"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One tensor of a layer. `key`: megatron-core's name; `sources`: Hugging Face's, {} stands for every expert."""
+    """The sources of one tensor of a layer. `key`: megatron-core's name; `sources`: Hugging Face's names, in which {}
+    stands for the number of each expert."""
 
     key: str
     sources: tuple[str, ...]
@@ -62,7 +63,7 @@ SHARED_EXPERT = (
     Rule("mlp.shared_experts.gate_weight", ("mlp.shared_expert_gate.weight",)),
 )
 ALIASES = {"pre_mlp_layernorm.weight": ("mlp.linear_fc1.layer_norm_weight",)}
-"""Other names of the same tensor, in checkpoints of megatron-core without Transformer Engine."""
+"""Alternative names of the same tensor, in checkpoints of megatron-core without Transformer Engine."""
 ENDS = {
     "embedding.word_embeddings.weight": "model.embed_tokens.weight",
     "decoder.final_layernorm.weight": "model.norm.weight",
@@ -71,7 +72,7 @@ ENDS = {
 
 
 def rules_of(config: PretrainedConfig, layer: int) -> tuple[Rule, ...]:
-    """Returns the tensors of one layer."""
+    """Returns the rules for the tensors of one layer."""
     attention: tuple[Rule, ...] = ATTENTION
     if config.model_type.startswith("qwen2"):
         attention += QKV_BIAS
@@ -83,7 +84,7 @@ def rules_of(config: PretrainedConfig, layer: int) -> tuple[Rule, ...]:
 
 
 def sources_of(rule: Rule, config: PretrainedConfig, layer: int) -> list[str]:
-    """Hugging Face's names of a tensor of one layer."""
+    """Returns Hugging Face's names of one tensor of a layer."""
     names = rule.sources
     if rule.kind == "experts":
         names = tuple(name.format(i) for i in range(config.num_experts) for name in rule.sources)
@@ -91,12 +92,13 @@ def sources_of(rule: Rule, config: PretrainedConfig, layer: int) -> list[str]:
 
 
 def ends_of(config: PretrainedConfig) -> dict[str, str]:
-    """Returns the weights outside of the layers, by megatron-core's name; a tied output head is not there."""
+    """Returns Hugging Face's names of the weights outside the layers, by megatron-core's name; a tied output head is
+    omitted."""
     return {key: name for key, name in ENDS.items() if name != LM_HEAD or not config.tie_word_embeddings}
 
 
 def join(rule: Rule, tensors: list[Tensor], config: PretrainedConfig) -> Tensor:
-    """Hugging Face's tensors of a rule as one."""
+    """Joins the Hugging Face tensors of a rule into one."""
     if rule.kind == "qkv":
         return join_qkv(tensors, config)
     if rule.kind == "experts":
@@ -105,7 +107,7 @@ def join(rule: Rule, tensors: list[Tensor], config: PretrainedConfig) -> Tensor:
 
 
 def separate(rule: Rule, whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
-    """The way back from `join`."""
+    """The inverse of `join`."""
     if rule.kind == "qkv":
         return split_qkv(whole, config)
     if rule.kind == "experts":

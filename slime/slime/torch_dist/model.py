@@ -1,4 +1,4 @@
-"""The required files of a model's Hugging Face folder."""
+"""The configuration and the expected tensors of a Hugging Face model folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_config(folder: Path) -> Any:
     """Returns the configuration in a folder.
 
     Raises:
-        ConfigError: there is none, or of an architecture that cannot be converted.
+        ConfigError: it is missing, or the architecture cannot be converted.
     """
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -37,7 +37,7 @@ def read_config(folder: Path) -> Any:
 
 
 def stored_shapes(config: PretrainedConfig) -> dict[str, list[int]]:
-    """Name and shape of every tensor in a folder of this model; a tied output head is not there."""
+    """Returns name and shape of every tensor in a folder of this model; a tied output head is omitted."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     stored = revert_weight_conversion(model, model.state_dict())

@@ -1,4 +1,4 @@
-"""Reads a checkpoint of Megatron-LM, whatever division wrote it, without running code that may be in it."""
+"""Reads a Megatron-LM checkpoint of any parallelism, without running code that it may contain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find(folder: Path) -> Path:
     """Returns the folder of the checkpoint itself: `folder`, or the one that its tracker names.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: no checkpoint exists.
     """
     tracker = folder / EARLIER_TRACKER
     if tracker.is_file():
@@ -41,7 +41,8 @@ def find(folder: Path) -> Path:
 
 
 class TorchDist:
-    """A checkpoint to read. Raises CheckpointError if it is broken or not of the model of `config`."""
+    """An open Megatron-LM checkpoint. Raises CheckpointError if it is corrupt or belongs to another model than
+    `config`."""
 
     def __init__(self, folder: Path, config: PretrainedConfig) -> None:
         self.folder, self.config = find(folder), config
@@ -54,7 +55,7 @@ class TorchDist:
         }
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields every weight by Hugging Face's name, one tensor of the checkpoint in memory at a time."""
+        """Yields every weight under Hugging Face's name; only one tensor of the checkpoint is in memory at a time."""
         for key, name in ends_of(self.config).items():
             whole = self._read(key)
             yield name, whole if whole.dim() == 1 else self._unpadded(key, whole)
@@ -70,7 +71,7 @@ class TorchDist:
                 yield from self._of_layer(rule, layer, part)
 
     def _rules(self) -> dict[Rule, list[int]]:
-        """Returns the layers that have each tensor."""
+        """Returns the layers that contain each tensor."""
         rules: dict[Rule, list[int]] = {}
         for layer in range(self.config.num_hidden_layers):
             for rule in rules_of(self.config, layer):
@@ -87,7 +88,7 @@ class TorchDist:
         yield from pairs
 
     def _key(self, rule: Rule, layer: int | None) -> str | None:
-        """Returns the name in the checkpoint of the tensor of a layer, or (None) of all layers."""
+        """Returns the checkpoint's name for a tensor of a layer, or (None) of all layers."""
         number = "" if layer is None else f"{layer}."
         names = [LAYERS + number + name for name in (rule.key, *ALIASES.get(rule.key, ()))]
         return next((name for name in names if name in self.stored), None)
@@ -103,7 +104,7 @@ class TorchDist:
             raise self._other(f"no {key}")
         size, dtype = self.stored[key]
         state = {key: torch.empty(size, dtype=dtype)}
-        with warnings.catch_warnings():  # torch wonders that one process reads
+        with warnings.catch_warnings():  # torch warns that only one process reads
             warnings.simplefilter("ignore", UserWarning)
             load(state, storage_reader=self.reader, planner=SafePlanner(), no_dist=True)
         return state[key]

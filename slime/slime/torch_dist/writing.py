@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dtype | None = None) -> None:
-    """Writes the weights of a Hugging Face folder as a checkpoint into `target`, cast to `dtype` (None: as they are).
+    """Writes the weights of a Hugging Face folder as a checkpoint to `target`, cast to `dtype` (None: unchanged).
 
-    All weights are in memory at a time. Dense models have the tensors of all layers in one, mixtures of experts do
-    not, as Megatron-LM expects it of each.
+    All weights are in memory at the same time. As Megatron-LM expects, dense models have one tensor for all layers,
+    and mixtures of experts one per layer.
     """
     state: dict[str, Tensor] = {}
     with WeightFiles(source) as files:
@@ -47,7 +47,7 @@ def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dty
             state[key] = torch.stack(layers.pop(key))
     target.mkdir(parents=True, exist_ok=True)
     cast = {key: tensor.to(dtype or tensor.dtype) for key, tensor in state.items()}
-    with warnings.catch_warnings():  # torch wonders that one process writes
+    with warnings.catch_warnings():  # torch warns that only one process writes
         warnings.simplefilter("ignore", UserWarning)
         save(cast | extra_states(config), storage_writer=FileSystemWriter(target), no_dist=True)
     common = {"args": megatron_arguments(config), "checkpoint_version": 3.0, "iteration": 0}
@@ -58,8 +58,8 @@ def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dty
 
 
 def extra_states(config: PretrainedConfig) -> dict[str, Any]:
-    """Returns the extra states that megatron-core expects with the weights of a module: nothing, or Transformer
-    Engine's fp8 scales."""
+    """Returns the extra states that megatron-core expects for each module: empty, or Transformer Engine's fp8
+    scales."""
     states: dict[str, Any] = {}
     mixture, count = config.model_type in MIXTURES, config.num_hidden_layers
     for layer in range(count):
@@ -78,7 +78,7 @@ def extra_states(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def megatron_arguments(config: PretrainedConfig) -> Namespace:
-    """Returns the shape of the model under the names that Megatron-LM's checkpoints give it."""
+    """Returns the model's shape under the argument names of Megatron-LM's checkpoints."""
     shape = {
         "num_layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,

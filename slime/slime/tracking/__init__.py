@@ -22,13 +22,13 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class Tracker:
-    """Sends every metric everywhere that the arguments ask for.
+    """Sends every metric to all destinations that the arguments enable.
 
     Metrics are named `train/`, `rollout/`, `perf/`, `weights/` and `eval/`; their step is the rollout id, in
     W&B with --wandb-always-use-train-step the number of optimizer steps before it.
 
     Raises:
-        ConfigError: W&B or trackio is wanted and cannot be had.
+        ConfigError: W&B or trackio is enabled but cannot be used.
     """
 
     def __init__(self, args: Arguments) -> None:
@@ -45,34 +45,35 @@ class Tracker:
         self.pending = PendingMetrics(Path(args.run_dir), METRICS_FILE)
 
     def expect(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of a rollout that are logged once its version is live; until then they are kept on disk."""
+        """Stores a rollout's metrics on disk, to be logged when its version is live."""
         self.pending.keep(rollout_id, metrics)
 
     def end_now(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Adds the pending row to the file by a separate write, at the end of a driver."""
+        """Appends the pending row to the file in a separate write, when a driver ends."""
         self.pending.add_row(rollout_id, metrics)
 
     def take_up(self, trained: int) -> None:
-        """Logs the pending metrics of an earlier driver if the weights contain their rollout (up to `trained`)."""
+        """Logs the pending metrics of an earlier driver if the weights include their rollout (up to `trained`)."""
         left = self.pending.left()
         if left is not None and left[0] <= trained:
             self.write(*left, in_file=not self.pending.has_row(left[0]))
         self.pending.forget()
 
     def log(self, rollout_id: int, metrics: Mapping[str, float], adapter: str | None = None) -> None:
-        """Adds the metrics of a rollout and shows its line, with the adapter that was trained if there are several."""
+        """Logs the metrics of a rollout and shows its line, with the name of the trained adapter if there are
+        several."""
         self.write(rollout_id, metrics)
         self.pending.forget()
         whose = "" if adapter is None else f" | adapter {adapter}"
         self.show(progress_line(rollout_id, metrics) + whose)
 
     def log_evaluation(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Adds `eval/*` metrics and shows the scores."""
+        """Logs `eval/*` metrics and shows the scores."""
         self.write(rollout_id, metrics)
         self.show(evaluation_line(rollout_id, metrics))
 
     def show(self, line: str) -> None:
-        """A line for the terminal and for the log file, which is all that some people look at."""
+        """Writes a line to the terminal and to the log file, which may be the only output that is read."""
         self.display.line(line)
         PROGRESS.info("%s", line)
 
@@ -84,7 +85,7 @@ class Tracker:
             self.wandb.write(int(step * self.steps_per_rollout), metrics)
 
     def at(self, rollout_id: int, doing: str) -> None:
-        """Shows the present phase of the run."""
+        """Shows the current phase of the run."""
         logger.debug("%s", doing)
         self.display.at(rollout_id, doing)
 
@@ -100,13 +101,14 @@ __all__ = ["Tracker", "progress_line"]
 
 
 class StepClock:
-    """Measures from the end of one step to the end of the next."""
+    """Measures the time from the end of one step to the end of the next."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
 
     def lap(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Seconds of the whole step, the share of it that waited for samples, trained tokens per second."""
+        """Returns the seconds of the whole step, the share of time spent waiting for samples, and trained tokens per
+        second."""
         began, self.began = self.began, time.monotonic()
         seconds = max(self.began - began, 1e-9)
         times = {

@@ -1,4 +1,4 @@
-"""The line of a rollout, for people."""
+"""Formats one line per rollout for the terminal."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SHOWN = {
     "teacher failed": "train/teacher_failed",
 }
 SHOWN_ABOVE_0 = ("train/ppo_kl", "train/teacher_failed")
-"""Always 0 where a batch is one optimizer step."""
+"""Metrics that are shown only above 0; they are always 0 if a batch is one optimizer step."""
 COUNTED = {
     "equal groups": "train/groups_all_equal",
     "failed": "rollout/error_cat/",
     "dropped": "rollout/drop/",
 }
-"""Shown if it is above 0; a name that ends in / is that of several counts, one a reason."""
+"""Counts that are shown above 0; a name that ends in / stands for several counts, one for each reason."""
 
 
 def progress_line(step: int, metrics: Mapping[str, float]) -> str:
-    """`rollout 12 | version 13 | batch 4 | ...`; times in seconds; missing measurements are left out.
+    """Formats `rollout 12 | version 13 | batch 4 | ...`, with times in seconds; missing measurements are omitted.
 
     Failures are listed at the end, such as `failed 4 reward | dropped 1 reward` (samples, groups).
     """
@@ -51,7 +51,7 @@ def progress_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
-    """`evaluation 12 | arithmetic 0.93 | ...`: the mean score of each data set."""
+    """Formats `evaluation 12 | arithmetic 0.93 | ...`: the mean score of each data set."""
     scores = {
         name.removeprefix("eval/"): value
         for name, value in metrics.items()
@@ -61,7 +61,7 @@ def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 def beginning(args: Arguments, rollout_id: int) -> str:
-    """Returns where everything is, when a run begins to train (`rollout_id` -1) or goes on after a rollout."""
+    """Returns the paths and addresses of a run, at its start (`rollout_id` -1) or when it resumes after a rollout."""
     begun = "training begins" if rollout_id < 0 else f"training goes on after rollout {rollout_id}"
     curves = f"; curves: tensorboard --logdir {args.tensorboard_dir}" if args.use_tensorboard else ""
     return f"{begun}; run folder {args.run_dir}{curves}; Ctrl-C stops all of it, the same command goes on"

@@ -25,7 +25,8 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """Appends one object for each call: `{"step", "time", NAME: value, ...}`. A value that is not finite becomes null."""
+    """Appends one JSON object per call: `{"step", "time", NAME: value, ...}`. Values that are not finite become
+    null."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ class JsonlSink:
 
 
 class TensorBoardSink:
-    """Event files in a folder; each start of the driver adds a file."""
+    """Writes event files to a folder; each start of the driver adds one."""
 
     def __init__(self, folder: str) -> None:
         from tensorboard.summary import Writer
@@ -57,10 +58,10 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """One W&B run for all drivers of a run folder, which stores its id.
+    """Logs to one W&B run for all drivers of a run folder, which stores the run's id.
 
     Raises:
-        ConfigError: wandb is not installed, or does not start.
+        ConfigError: wandb is not installed, or fails to start.
     """
 
     def __init__(self, args: Arguments) -> None:
@@ -81,7 +82,9 @@ class WandbSink:
                 resume="allow",
                 config=plain(vars(args)),
             )
-        except Exception as error:  # its errors have no common base, and all mean that it cannot log
+        except (
+            Exception
+        ) as error:  # wandb's errors have no common base class, and all mean that it cannot log
             raise ConfigError(f"--use-wandb: W&B does not start: {error}") from error
         write_text(known, str(self.run.id))
         for prefix in ("train", "rollout", "perf", "eval", "weights", "passrate", "multi_turn"):
@@ -96,10 +99,11 @@ class WandbSink:
 
 
 class TrackioSink:
-    """One trackio run for all drivers of a run folder, named after it. Everything stays on this machine: `trackio show`.
+    """Logs to one trackio run for all drivers of a run folder, named after the folder. All data stay on this machine:
+    `trackio show`.
 
     Raises:
-        ConfigError: trackio is not installed, or does not start.
+        ConfigError: trackio is not installed, or fails to start.
     """
 
     def __init__(self, args: Arguments) -> None:
@@ -116,7 +120,9 @@ class TrackioSink:
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-        except Exception as error:  # its errors have no common base, and all mean that it cannot log
+        except (
+            Exception
+        ) as error:  # trackio's errors have no common base class, and all mean that it cannot log
             raise ConfigError(f"--use-trackio: trackio does not start: {error}") from error
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Output for people: a progress bar in a terminal, a line a rollout elsewhere."""
+"""Terminal output: a progress bar in a terminal, one line per rollout elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNBOUNDED = 10**8
 
 
 class Display(Protocol):
-    """Shows how far the run is. After its reader has ended (a closed terminal, a `tee` that Ctrl-C ended first)
-    the run goes on."""
+    """Shows the progress of the run. The run continues if the reader of its output ends (a closed terminal, or a
+    `tee` that Ctrl-C ended)."""
 
     def line(self, text: str) -> None: ...
     def at(self, rollout_id: int, doing: str) -> None: ...
@@ -32,18 +32,18 @@ class Lines:
     def line(self, text: str) -> None:
         try:
             print(text, flush=True)
-        except OSError:  # what is not written yet would fail once more at the end of the process
+        except OSError:  # buffered output would fail again at the end of the process
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
 
     def at(self, rollout_id: int, doing: str) -> None:
-        """A line for every phase would be noise; the log file has them."""
+        """Does nothing: a line for every phase would be too much output; the log file has them."""
 
     def close(self) -> None:
-        """Does nothing: nothing is open."""
+        """Does nothing: there is nothing to close."""
 
 
 class Bar:
-    """A progress bar below the lines. Log lines appear above it."""
+    """A progress bar under the log lines. Log lines appear above it."""
 
     def __init__(self, num_rollout: int) -> None:
         self.progress = Progress(
@@ -58,10 +58,10 @@ class Bar:
         )
         self.terminal = sys.stderr
         self.progress.start()
-        send_logs(self.terminal, sys.stderr)  # which now is the bar's stand-in
+        send_logs(self.terminal, sys.stderr)  # sys.stderr is now the bar's replacement
 
     def line(self, text: str) -> None:
-        with suppress(OSError, SystemExit):  # rich ends a process whose pipe is broken
+        with suppress(OSError, SystemExit):  # rich exits the process if the pipe is broken
             self.progress.console.print(text, markup=False, highlight=False)
 
     def at(self, rollout_id: int, doing: str) -> None:
@@ -75,14 +75,15 @@ class Bar:
 
 
 def send_logs(old: TextIO, new: TextIO) -> None:
-    """Lets the handlers that write to `old` write to `new`."""
+    """Redirects the log handlers of `old` to `new`."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is old:
             handler.setStream(new)
 
 
 def display(kind: str, num_rollout: int) -> Display:
-    """`kind`: "bar", "lines", or "auto": a bar where standard output is a terminal. Raises ConfigError for others."""
+    """Returns a display by `kind`: "bar", "lines", or "auto" (a bar if standard output is a terminal). Raises
+    ConfigError for other kinds."""
     displays: dict[str, Callable[[], Display]] = {"bar": lambda: Bar(num_rollout), "lines": Lines}
     displays["auto"] = displays["bar" if sys.stdout.isatty() else "lines"]
     if kind not in displays:

@@ -1,1 +1,1 @@
-"""Training: one trainer a rank, what both backends share in core, and the two backends."""
+"""Training: one trainer per rank, the code that both backends share (`core`), and the two backends."""

@@ -1,4 +1,4 @@
-"""Weights that leave a training process for the engines: a Hugging Face folder, or a slot of shared memory."""
+"""Exports weights from a training process to the engines: as a Hugging Face folder, or in a slot of shared memory."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from slime.weights.slots import free_slot
 
 @dataclass(frozen=True)
 class Weights:
-    """Names and tensors, one after the other, and about how many they are."""
+    """Names and tensors, yielded one at a time, and their approximate number."""
 
     tensors: Iterable[tuple[str, Tensor]]
     count: int
 
 
 class Exporting(ABC):
-    """One rank of a training run, as its weight versions see it. All ranks make the same calls.
+    """The export of weight versions by one rank of a training run. All ranks must make the same calls.
 
     Attributes:
-        version: of the weights, as they last left.
+        version: version of the last exported weights.
     """
 
     args: Any
@@ -45,13 +45,13 @@ class Exporting(ABC):
 
     @abstractmethod
     def whole_weights(self, dtype: torch.dtype | None) -> Weights:
-        """Returns all weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as
-        they are), vectors perhaps in fp32. Every rank must take all of them."""
+        """Returns all weights under Hugging Face's names as whole tensors, on rank 0. They are to be written in
+        `dtype` (None: unchanged); some vectors may stay in fp32. Every rank must consume all of them."""
 
     @abstractmethod
     def probe(self) -> Probe | None:
-        """Returns the log-probs of fixed ids under the present weights, if an engine's update is verified with them.
-        Every rank must call this."""
+        """Returns the log-probs of fixed ids under the current weights, if the engine's updates are verified with
+        them. Every rank must call this."""
 
     @abstractmethod
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
@@ -59,11 +59,11 @@ class Exporting(ABC):
         must call this.
 
         Args:
-            base: folder of the model that the adapter belongs to.
+            base: folder of the adapter's base model.
         """
 
     def adapter_writer(self) -> Callable[[Path], str]:
-        """Returns a function that writes the adapter alone on rank 0 and returns the checksum of its tensors. Every
+        """Returns a function that writes only the adapter on rank 0 and returns the checksum of its tensors. Every
         rank must call this."""
         write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
         return lambda folder: "" if self.rank else weights_checksum(write(folder))
@@ -71,11 +71,12 @@ class Exporting(ABC):
     def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
 
-        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU without --bf16,
-        else the model's own, or that of `in_fp32`.
+        The folder appears only when it is complete. Tensors have the dtype that engines serve: fp32 on a CPU without
+        --bf16, else the model's dtype; those of `in_fp32` keep fp32.
 
         Args:
-            whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
+            whole: write the model with merged adapters; otherwise only the adapter in PEFT's format, with its
+                checksum.
         """
         write = self._write_merged if whole else self.adapter_writer()
         target = Path(folder)
@@ -86,12 +87,13 @@ class Exporting(ABC):
         return broadcast(checksum)
 
     def keeps(self, folder: str) -> bool:
-        """Returns whether the weights of a version can still be loaded from the place that its folder names."""
+        """Returns whether a version's weights can still be loaded from the place that its folder names."""
         return True
 
     @cached_property
     def in_fp32(self) -> frozenset[str]:
-        """Names of the vectors that leave in fp32, as the model's folder has them, whatever dtype the others have."""
+        """Returns the names of vectors that are exported in fp32, as in the model's folder, whatever the dtype of the
+        others."""
         return fp32_vectors(self.args.hf_checkpoint) if serves_fp32(self.args) else frozenset()
 
     @cached_property
@@ -101,16 +103,17 @@ class Exporting(ABC):
 
     @cached_property
     def memories(self) -> WrittenMemories:
-        """Slots that this process writes."""
+        """Returns the slots that this process writes."""
         return WrittenMemories()
 
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
-        """Copies the weights, adapters merged, to shared memory; returns their checksum and the slot, on every rank.
+        """Copies the weights, with merged adapters, to shared memory; returns their checksum and the slot, on every
+        rank.
 
-        The checksum is empty where the memory has no room for them; the slot is then the reason.
+        If there is not enough memory, the checksum is empty and the slot is replaced by the reason.
 
         Args:
-            slots: folder of the run's slots on the machine of rank 0.
+            slots: folder of the run's slots on rank 0's machine.
         """
         if self.rank:
             self._write_merged(Path(slots))
@@ -129,7 +132,8 @@ class Exporting(ABC):
             return "", str(error)
 
     def _write_merged(self, folder: Path, memories: WrittenMemories | None = None) -> str:
-        """On rank 0, to which the other ranks hand their parts; returns the checksum there."""
+        """Writes merged weights on rank 0, to which the other ranks send their parts; returns the checksum on
+        rank 0."""
         probe, dtype = self.probe(), self._served_dtype()
         weights = self.whole_weights(dtype)
         tensors = iter(weights.tensors)
@@ -142,11 +146,11 @@ class Exporting(ABC):
             written = write_weights(folder, tensors, weights.count, dtype, memories, self.in_fp32)
             return checksum_of(written)
         finally:
-            for _ in tensors:  # the other ranks hand over all of them, whatever becomes of the file
+            for _ in tensors:  # the other ranks must consume all tensors, even if writing fails
                 pass
 
     def first_weights(self) -> str:
-        """Returns the Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
+        """Returns the Hugging Face folder of the initial weights; `load` may name one instead of checkpoints."""
         load = self.args.load
         if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
             return str(load)
@@ -157,5 +161,5 @@ class Exporting(ABC):
         has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
         if args.rollout_num_gpus or has_gpus:
             return stored_dtype(args.hf_checkpoint)
-        # an embedded engine that this run did not start serves fp32 on a CPU, unless it has a --dtype
+        # an external embedded engine serves fp32 on a CPU, unless it has a --dtype
         return torch.float32 if args.rollout_external_engine_addrs else self._dtype_on_cpu

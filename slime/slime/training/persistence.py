@@ -1,4 +1,4 @@
-"""Files that a training process leaves to the next one: checkpoints to resume from."""
+"""Checkpoints that a training process writes and from which a later one resumes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Persistent(Exporting):
-    """One rank of a training run, as its checkpoints see it. All ranks make the same calls.
+    """Saves and loads the checkpoints of one rank of a training run. All ranks must make the same calls.
 
     Attributes:
-        backend: its name in --train-backend and in checkpoints.
+        backend: name in --train-backend and in checkpoints.
     """
 
     backend: str
@@ -35,10 +35,10 @@ class Persistent(Exporting):
     @property
     @abstractmethod
     def parts(self) -> list[Part]:
-        """All that changes, as checkpoints hold it."""
+        """Returns all trained parts, in the form of checkpoints."""
 
     def write_extras(self) -> Callable[[Path], None]:
-        """Returns a function that writes the adapter, if there is one, into a checkpoint on rank 0. Every rank must
+        """Returns a function that writes the adapter, if there is one, to a checkpoint on rank 0. Every rank must
         call this."""
         if not self.args.use_lora:
             return lambda folder: None
@@ -50,10 +50,11 @@ class Persistent(Exporting):
         return write_extras
 
     def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
+        """Resumes from the latest checkpoint of `save`, or else of `load`; without one, starts from the initial
+        weights.
 
         Raises:
-            CheckpointError: a checkpoint that is not there, or does not fit this run.
+            CheckpointError: a checkpoint is missing or does not fit this run.
         """
         own = checkpoints.find(self.args.save)
         folder = own or checkpoints.find(self.args.load)
@@ -69,21 +70,21 @@ class Persistent(Exporting):
         return state
 
     def save_to(self, save: str) -> None:
-        """Writes checkpoints into another folder from now on."""
+        """Sets the folder of later checkpoints."""
         self.finish_save()
         self.writer.save = save
 
     def return_to(self, checkpoint: str) -> None:
-        """Restores an older checkpoint of this run in place: weights, optimizer and random states.
+        """Restores an earlier checkpoint of this run in place: weights, optimizer and random states.
 
         Raises:
-            CheckpointError: it is not there, or does not fit this run.
+            CheckpointError: it is missing or does not fit this run.
         """
         folder = Path(checkpoint)
         self._check_backend(folder)
         for part in self.parts:
             if part.optimizer is not None:
-                part.optimizer.state.clear()  # a checkpoint of the first weights holds none
+                part.optimizer.state.clear()  # the checkpoint of the initial weights has no optimizer state
         state = load_checkpoint(folder, self.parts, lora_settings(self.args))
         self.global_step, self.version = state.global_step, state.version
         if self.critic is not None:
@@ -99,12 +100,12 @@ class Persistent(Exporting):
         wait: bool = True,
         hold: bool = False,
     ) -> str:
-        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder.
+        """Writes a checkpoint of these weights, whose version is or will be `version`; returns its folder.
 
         Args:
             model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
-            wait: return when the checkpoint counts; else, with --async-save, when it is copied.
-            hold: return when it is complete; it counts once it is put into force.
+            wait: return when the checkpoint is valid; otherwise, with --async-save, once the tensors are copied.
+            hold: return when it is complete; `put_into_force` makes it valid later.
         """
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
@@ -124,7 +125,7 @@ class Persistent(Exporting):
         return str(path)
 
     def finish_save(self) -> None:
-        """Returns when no checkpoint is being written any more; raises TrainError if one could not be."""
+        """Waits until no checkpoint is being written; raises TrainError if a write failed."""
         self.writer.finish()
 
     def _check_backend(self, folder: Path) -> None:

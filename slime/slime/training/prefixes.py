@@ -1,7 +1,7 @@
-"""Common starts of token sequences: no torch.
+"""Finds common prefixes of token sequences; does not need torch.
 
-Turns of one session, answers to one prompt and hints of one turn begin alike. Sorted, sequences with a common start are
-neighbours, so the lengths that neighbours share give those of any set of them.
+Turns of one session, answers to one prompt, and hints of one turn share prefixes. In sorted order, sequences with a
+common prefix are neighbours, so the prefix lengths of neighbours determine those of any set.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import pairwise
 import numpy as np
 
 WORTH = 32
-"""A branch costs extra calls and copies, so a common start counts only if it has at least 1 / WORTH of the tokens
-after it."""
+"""A common prefix is used only if it has at least 1 / WORTH of the tokens after it, because a branch needs additional
+calls and copies."""
 
 KEYS = 4
-"""Attention copies the keys before each branch. So many keys take at most the memory that one token takes."""
+"""Attention copies the keys before each branch. This many keys take at most as much memory as one token."""
 
 
 @dataclass
 class Node:
-    """Tokens [start, end) of the sequence `of`, which all `members` have alike as far as they reach."""
+    """Tokens [start, end) of the sequence `of`, shared by all `members` that are long enough."""
 
     of: int
     start: int
@@ -32,7 +32,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def preorder(self) -> list[Node]:
-        """This node and all below it, each before its children."""
+        """Returns this node and its descendants, each before its children."""
         nodes, left = [], [self]
         while left:
             node = left.pop()
@@ -43,11 +43,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Size:
-    """Of sequences that run together.
+    """The size of sequences that run together.
 
     Attributes:
-        tokens: that run. keys: that all pieces see, each with those before it. longest: tokens of the longest sequence.
-        targets: tokens that are predicted.
+        tokens: tokens that the model processes.
+        keys: sum over all pieces of the keys that they attend to.
+        longest: tokens of the longest sequence.
+        targets: predicted tokens.
     """
 
     tokens: int
@@ -57,16 +59,16 @@ class Size:
 
     @property
     def load(self) -> int:
-        """Tokens of a micro-batch whose memory they take: rows of logits and copied keys count too."""
+        """Returns the memory use of a micro-batch in tokens, including rows of logits and copied keys."""
         return max(self.tokens, self.targets, -(-self.keys // KEYS))
 
 
 class Prefixes:
-    """The common starts of sequences.
+    """The common prefixes of sequences.
 
     Args:
         sequences: token ids, or any whole numbers from 0 that are equal where tokens are.
-        targets: how many tokens of each are predicted (default: none).
+        targets: number of predicted tokens of each (default: none).
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]], targets: Sequence[int] | None = None) -> None:
@@ -78,7 +80,7 @@ class Prefixes:
         self._common = [_common(keys[a], keys[b]) for a, b in pairwise(order)]
 
     def trees(self, members: Sequence[int]) -> list[Node]:
-        """The roots of these sequences, in the order of their first members, and so are children."""
+        """Returns the prefix trees of these sequences. Roots and children are ordered by their first members."""
         order = sorted(members, key=self._place.__getitem__)
         common = [min(self._common[self._place[a] : self._place[b]]) for a, b in pairwise(order)]
         roots: list[Node] = []
@@ -103,8 +105,8 @@ class Prefixes:
     def _fork(
         self, order: Sequence[int], common: Sequence[int], low: int, high: int
     ) -> tuple[int, int, list[int]]:
-        """Returns how far the sequences [low, high) of an order go together, the first of them that goes on from
-        there, and where those that part begin; none of these if all others end on the way of one."""
+        """Returns the common length of the sequences [low, high) of an order, the first one that is longer than that,
+        and the starts of the branches; no branches if all others are prefixes of one sequence."""
         first = low
         while first + 1 < high:
             end = min(common[first : high - 1])
@@ -114,7 +116,7 @@ class Prefixes:
         return self._lengths[order[first]], first, []
 
     def size(self, members: Sequence[int]) -> Size:
-        """Of these sequences."""
+        """Returns the size of these sequences."""
         nodes = [node for root in self.trees(members) for node in root.preorder()]
         return Size(
             tokens=sum(node.end - node.start for node in nodes),
@@ -124,10 +126,10 @@ class Prefixes:
         )
 
     def parts(self, members: Sequence[int], most: int) -> list[list[int]]:
-        """Returns the sequences, those with a common start together up to a load of `most`, or the tokens of the
-        longest of them.
+        """Splits the sequences into parts with a load of at most `most` (or that of the longest sequence), keeping
+        common prefixes together.
 
-        The longest of a line comes first: what it contains takes no more tokens.
+        A sequence precedes its own prefixes, which then add no tokens.
         """
         parts = []
         for root in self.trees(members):
@@ -141,12 +143,12 @@ class Prefixes:
 
 
 def _exceeds(size: Size, most: int) -> bool:
-    """A long sequence needs more tokens than `most` alone too, but no more targets."""
+    """Returns whether a part is too large. A long sequence may exceed the tokens, but not the targets."""
     return size.load > max(most, size.longest) or size.targets > most
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """Returns how many numbers at the start of both are equal."""
+    """Returns the number of equal numbers at the start of both."""
     length = min(len(a), len(b))
     differ = a[:length] != b[:length]
     return int(differ.argmax()) if differ.any() else length

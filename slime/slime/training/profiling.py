@@ -25,7 +25,7 @@ def trace_file(run_dir: str, rollout_id: int, rank: int) -> Path:
 
 @contextmanager
 def profiled(args: ServingSide, rollout_id: int, rank: int) -> Iterator[None]:
-    """Profiles what runs inside if `--profile` asks for this rollout; writes `trace_file`."""
+    """Profiles its body if `--profile` selects this rollout; writes `trace_file`."""
     if not args.profile or not args.profile_step_start <= rollout_id < args.profile_step_end:
         yield
         return

@@ -1,7 +1,7 @@
-"""Divides samples by their lengths into optimizer steps, ranks and micro-batches: one pure function, no torch.
+"""Divides samples by length into optimizer steps, ranks and micro-batches, in one pure function without torch.
 
-Every rank computes the same schedule from the same numbers and takes its part, so ranks cannot disagree.
-Nothing is repaired afterwards on a single rank.
+Every rank computes the same schedule from the same numbers and selects its part, so ranks cannot disagree. No rank
+adjusts its part afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOTHING_TO_TRAIN = "no trained token"
 SURPLUS = "surplus to the global batch"
 
 MicroBatch = tuple[int, ...]  # positions of samples in the rollout; may be empty
-Load = Callable[[list[int]], int]  # tokens that these samples run through the model
+Load = Callable[[list[int]], int]  # returns the memory use of samples in one micro-batch, in tokens
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Step:
 
     Attributes:
         ranks: [rank][micro-batch]; every rank has the same number of micro-batches.
-        num_samples, num_tokens: samples and trained tokens of the step over all ranks, the denominators of
-            its loss.
-        kinds: of the samples in the micro-batches of each number, on all ranks; None comes first. Empty: all None.
+        num_samples, num_tokens: samples and trained tokens of the step on all ranks; denominators of its loss.
+        kinds: kind of the samples in each numbered micro-batch, the same on all ranks; None comes first. Empty: all
+            are None.
     """
 
     ranks: tuple[tuple[MicroBatch, ...], ...]
@@ -37,30 +37,30 @@ class Step:
 
     @property
     def samples(self) -> tuple[int, ...]:
-        """Positions of all samples of the step, sorted."""
+        """Returns the sorted positions of all samples of the step."""
         return tuple(sorted(i for rank in self.ranks for micro_batch in rank for i in micro_batch))
 
     def plain(self, rank: int) -> tuple[MicroBatch, ...]:
-        """Returns the micro-batches of a rank whose samples are of kind None."""
+        """Returns a rank's micro-batches with samples of kind None."""
         others = sum(kind is not None for kind in self.kinds)
         return self.ranks[rank][: len(self.ranks[rank]) - others]
 
     def numbered(self, number: int) -> tuple[MicroBatch, ...]:
-        """Returns the micro-batches of this number, of each rank."""
+        """Returns the micro-batch with this number of each rank."""
         return tuple(rank[number] for rank in self.ranks)
 
     def others(self) -> tuple[int, ...]:
-        """Returns the numbers of the micro-batches whose samples are of another kind than None."""
+        """Returns the numbers of the micro-batches whose kind is not None."""
         return tuple(number for number, kind in enumerate(self.kinds) if kind is not None)
 
     def denominator(self, per_token: bool) -> float:
-        """Returns the divisor of the sum over the step: its trained tokens, or its samples."""
+        """Returns the divisor of the step's sum: its number of trained tokens, or of samples."""
         return float(self.num_tokens if per_token else self.num_samples)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of one rollout, and the reason for each sample that is in none of them."""
+    """The steps of one rollout, and the reason for each sample that is in none."""
 
     steps: tuple[Step, ...]
     dropped: dict[int, str]
@@ -72,13 +72,12 @@ class ScheduleLimits:
 
     Attributes:
         world_size: data-parallel ranks.
-        max_tokens: tokens of a micro-batch, those that samples share counted once; a longer sample gets one of its own.
-            None: count samples instead.
+        max_tokens: most tokens of a micro-batch, counting shared tokens once; a longer sample gets a separate
+            micro-batch. None: limit samples instead.
         micro_batch_size: samples of a micro-batch if `max_tokens` is None.
-        global_batch_size: trajectories of a step, all samples of each; None makes one step of all.
-        trim: drop samples beyond full steps (never below one step) instead of making a smaller
-            last step.
-        balance: spread the work evenly over ranks; otherwise micro-batches are dealt in order.
+        global_batch_size: trajectories of a step, each with all of its samples; None: a single step.
+        trim: drop the samples of an incomplete last step, unless it is the only one.
+        balance: distribute the work evenly over ranks; otherwise, distribute micro-batches in order.
     """
 
     world_size: int = 1
@@ -100,16 +99,17 @@ def build_schedule(
 ) -> Schedule:
     """Plans the steps of a rollout.
 
-    Samples without a trained token are dropped first, then the rest is cut into steps in its order.
+    Samples without a trained token are dropped first; the others are divided into steps in their order.
 
     Args:
         lengths: tokens of each sample, prompt and response.
         trained_tokens: tokens of each sample that the loss counts.
-        companions: samples that count in no step of others, and in which step after that of the samples before them they
-            are trained instead, from 1.
-        trajectories: of each sample, or None: every sample is one. Those of a trajectory are trained in one step.
-        kinds: of samples that may share no micro-batch with samples of another kind; None for those that are missing.
-        prefixes: what the samples have in common at their start, where it runs once. None: all run one by one.
+        companions: samples that do not count for the size of steps. The value n (from 1) places a sample in the nth
+            additional step after that of the samples before it.
+        trajectories: trajectory of each sample (None: every sample is one). All samples of a trajectory are in one
+            step.
+        kinds: kind of each sample, by position (default None). A micro-batch contains one kind.
+        prefixes: common prefixes of the samples, which run once. None: prefixes are not shared.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -135,7 +135,8 @@ def build_schedule(
 def _cut(
     kept: Sequence[int], size: int | None, companions: Mapping[int, int], trajectories: Sequence[Hashable]
 ) -> list[dict[int, list[int]]]:
-    """Parts of `size` trajectories (None: one part) under 0, and the companions of each under their numbers."""
+    """Returns parts of `size` trajectories (None: one part): under key 0 their samples, under the other keys their
+    companions."""
     parts: list[dict[int, list[int]]] = []
     part_of: dict[Hashable, int] = {}
     in_part = 0
@@ -160,8 +161,8 @@ def _step(
     kind_of: Mapping[int, Hashable],
     prefixes: Prefixes | None,
 ) -> Step:
-    """Each kind is dealt by itself, so micro-batches of one number are of one kind on all ranks, whose models then make
-    the same calls."""
+    """Divides each kind separately, so micro-batches of one number have one kind on all ranks, which then make the
+    same calls."""
     by_kind: dict[Hashable, list[int]] = {None: []}
     for i in samples:
         by_kind.setdefault(kind_of.get(i), []).append(i)
@@ -198,7 +199,7 @@ def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:
 
 
 def _token_bins(parts: list[list[int]], load: Load, capacity: int) -> list[list[int]]:
-    """First fit, longest first. Only a bin of one part may exceed the capacity."""
+    """First-fit bin packing, longest part first. Only a bin with a single part may exceed the capacity."""
     bins: list[list[int]] = []
     loads: list[int] = []
     tokens = [load(part) for part in parts]
@@ -215,7 +216,7 @@ def _token_bins(parts: list[list[int]], load: Load, capacity: int) -> list[list[
 
 
 def _fill_ranks(bins: list[list[int]], load: Load, world_size: int) -> list[list[int]]:
-    """Splits the heaviest bins, and adds empty ones at last, until every rank gets equally many."""
+    """Splits the heaviest bins, and finally adds empty ones, until every rank has equally many."""
     bins = list(bins)
     while len(bins) % world_size:
         splittable = [b for b in bins if len(b) > 1]
@@ -240,7 +241,7 @@ def _dealt(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
 
 
 def _balanced(bins: list[list[int]], load: Load, world_size: int) -> list[list[list[int]]]:
-    """Heaviest bin to the rank with least work that still has room."""
+    """Assigns each bin, heaviest first, to the rank with the least work that still has room."""
     room = len(bins) // world_size
     ranks: list[list[list[int]]] = [[] for _ in range(world_size)]
     work = [0] * world_size

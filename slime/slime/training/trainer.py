@@ -1,8 +1,8 @@
-"""Trains a rollout, with every backend: samples in, metrics and weights out.
+"""Trains on a rollout with any backend: from samples to metrics and new weights.
 
-A backend decides how models are spread over ranks. Which models there are (policy, critic, reference, teacher), what a
-checkpoint holds of them and how a rollout is trained is the same for all backends. Nothing here knows of Ray, engines or
-rollouts.
+A backend decides how models are divided over ranks. The set of models (policy, critic, reference, teacher), their
+checkpoints and the training on a rollout are the same for all backends. This module does not depend on Ray, engines
+or rollouts.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Persistent):
-    """One of `world_size` ranks that train a Hugging Face model. All ranks make the same calls.
+    """One of `world_size` ranks that train a Hugging Face model. All ranks must make the same calls.
 
-    A replica is the ranks that hold one model together; replicas train on different samples.
+    A replica is the set of ranks that share one model; replicas train on different samples.
 
     Args:
         args: `slime.arguments.Arguments`.
-        init_method, store: where several ranks find each other: a file (`file://...`), or a store of theirs.
+        init_method, store: rendezvous of several ranks: a file (`file://...`), or a torch store.
 
     Attributes:
-        replica, replicas: the number of this rank's replica, and how many there are.
+        replica, replicas: number of this rank's replica, and count of replicas.
         learner: the policy.
 
     Raises:
-        ConfigError: a model that this backend cannot load, ranks that do not divide it, a loss that does not exist.
+        ConfigError: the backend cannot load the model, the ranks do not divide it, or the loss does not exist.
     """
 
     replica: int
@@ -127,7 +127,7 @@ class Backend(Persistent):
 
     @property
     def model(self) -> TrainedModel:
-        """The policy."""
+        """Returns the policy."""
         return self.learner.model
 
     @property
@@ -137,17 +137,17 @@ class Backend(Persistent):
 
     @property
     def merges(self) -> bool:
-        """Tokens that samples have in common at their start run once in a step."""
+        """Returns whether tokens of a common prefix run once in a step."""
         return self.args.merge_prefixes and self.spec.on_logits is None
 
     @property
     def sees(self) -> bool:
-        """The policy takes images."""
+        """Returns whether the policy supports images."""
         return False
 
     @property
     def parts(self) -> list[Part]:
-        """All that changes, as checkpoints hold it."""
+        """Returns all trained parts, in the form of checkpoints."""
         critic = [self.critic.part] if self.critic else []
         follows = self.reference is not None and self.reference.follows
         reference = [self.weights_part(self.reference.model, REFERENCE)] if self.reference and follows else []
@@ -155,7 +155,7 @@ class Backend(Persistent):
 
     @property
     def resident(self) -> list[Part]:
-        """All that takes memory where it trains: `parts`, and the models that stay as they are."""
+        """Returns all models in device memory: `parts`, and the frozen models."""
         parts = self.parts
         models = [part.model for part in parts]
         for holder in (self.reference, self.teacher):
@@ -167,46 +167,47 @@ class Backend(Persistent):
 
     @property
     def asks_teacher_before(self) -> bool:
-        """The teacher cannot be asked between forward and backward, but is before every step."""
+        """Returns whether the teacher must run before every step, because it cannot run between forward and
+        backward."""
         return False
 
     def keep_elsewhere(self) -> object:
-        """Keeps what changes and is not in this process; returns what finds it again."""
+        """Saves trained state that is outside this process; returns a handle for it."""
         return None
 
     def return_elsewhere(self, kept: object) -> None:
-        """Brings back what `keep_elsewhere` kept."""
+        """Restores the state that `keep_elsewhere` saved."""
 
     @abstractmethod
     def divide(self) -> tuple[int, int]:
-        """Divides the ranks: the number of this rank's replica, and how many there are."""
+        """Divides the ranks; returns the number of this rank's replica, and the count of replicas."""
 
     @abstractmethod
     def load_policy(self, folder: str) -> Learner[TrainedModel]:
-        """Returns the model that is trained, with adapters where the flags want them."""
+        """Returns the trained model, with adapters if the flags request them."""
 
     @abstractmethod
     def load_critic(self) -> Learner[ValueModel]:
-        """Returns the critic of --critic-load, or one that begins as the policy does."""
+        """Returns the critic of --critic-load, or one initialized from the policy."""
 
     @abstractmethod
     def load_frozen(self, folder: str) -> TrainedModel:
-        """Returns a model of which no gradients will be taken."""
+        """Returns a model without gradients."""
 
     @abstractmethod
     def weights_part(self, model: object, prefix: str) -> Part:
-        """Returns the part of a checkpoint for a model that no optimizer moves."""
+        """Returns the checkpoint part of a model without an optimizer."""
 
     @abstractmethod
     def add_up(self, values: Tensor) -> Tensor:
-        """Sum of a CPU tensor over the replicas."""
+        """Returns the sum of a CPU tensor over the replicas."""
 
 
 class Trainer(Backend):
-    """One rank of a training run; all ranks make the same calls and get all samples.
+    """One rank of a training run; all ranks must make the same calls, with all samples.
 
     Attributes:
-        rate_scale: what the learning rate of the schedule is multiplied by.
+        rate_scale: factor of the scheduled learning rate.
     """
 
     rate_scale: float = 1.0
@@ -214,10 +215,10 @@ class Trainer(Backend):
     records: TokenRecords | None = None
 
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
-        """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
+        """Trains on one rollout and returns its metrics, equal on every rank; all ranks need all samples.
 
         Raises:
-            DataError: a sample that cannot be trained on; nothing was applied.
+            DataError: a sample cannot be used for training; no step was applied.
             TrainError: loss or gradient of a step is not finite; that step and later ones were not applied.
         """
         started = time.monotonic()
@@ -252,7 +253,7 @@ class Trainer(Backend):
         return metrics
 
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Log-prob of every response token, at the temperature of its sample, under the present weights."""
+        """Returns the log-probs of all response tokens under the current weights, at their samples' temperatures."""
         check_samples(samples, self.vocabulary, self.sees)
         lengths = [len(sample.tokens) for sample in samples]
         responses = [sample.response_length for sample in samples]
@@ -274,8 +275,8 @@ class Trainer(Backend):
         return [of_all_ranks.get(i, []) for i in range(len(samples))]
 
     def probe(self) -> Probe | None:
-        """Returns log-probs of fixed ids, with which an engine that may load weights wrongly (SGLang, vLLM) is
-        checked. Every rank must call this."""
+        """Returns log-probs of fixed ids, to verify engines that may load weights incorrectly (SGLang, vLLM). Every
+        rank must call this."""
         if self.args.rollout_backend == "embedded":
             return None
         ids, of_text = probe_ids(self.args.hf_checkpoint, self.vocabulary)
@@ -313,9 +314,10 @@ class Trainer(Backend):
         )
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
-        """Returns the models' outputs that the steps need: old, reference and teacher log-probs, values, advantages.
+        """Returns the models' outputs that the steps need: old, reference and teacher log-probs, values, and
+        advantages.
 
-        Every rank makes the same calls in the same order: the models are spread over the ranks.
+        Every rank makes the same calls in the same order, because the models are divided over the ranks.
         """
         data = TrainBatch(samples, version=self.version)
         positions = [
@@ -338,22 +340,23 @@ class Trainer(Backend):
         return data
 
     def _with_ratio_one(self, schedule: Schedule, samples: Sequence[Sample]) -> frozenset[int]:
-        """Samples of which the step meets the weights of their old log-probs: those of the first step, and companions."""
+        """Returns the samples whose step starts from the weights of their old log-probs: those of the first step, and
+        companions."""
         if not schedule.steps or self.args.train_epochs != 1:
             return frozenset()
         companions = [i for step in schedule.steps if _accompanies(step, samples) for i in step.samples]
         return frozenset(schedule.steps[0].samples).union(companions)
 
     def _add_reference(self, step: Step, data: TrainBatch) -> None:
-        """Log-probs of the reference model."""
+        """Adds log-probs of the reference model."""
         if self.reference is not None:
             log_probs = self.reference.log_probs(step.plain(self.replica), data.samples, self.device)
             data.ref_log_probs = (data.ref_log_probs or {}) | log_probs
 
     def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
-        """Adds log-probs of the weights before the update, and in the same pass a teacher's log-probs of likely ids.
+        """Adds log-probs of the weights before the update and, in the same pass, a teacher's log-probs of likely ids.
 
-        Only the loss, or advantages, of some steps need them; the engine's may stand for them.
+        Only some steps need them for the loss or for advantages; the engine's log-probs may replace them.
         """
         policy_moved = self._moves_before(number, step, data.samples)
         by_ratio = policy_moved and (self.spec.needs_advantages or self.spec.teacher == "topk")
@@ -371,9 +374,10 @@ class Trainer(Backend):
         )
 
     def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:
-        """Returns whether the step's weights differ from those before the update, or the teacher runs before it anyway.
+        """Returns whether the step's weights differ from those before the update, or the teacher must run before it
+        anyway.
 
-        Companions are compared with the weights that they meet.
+        Companions are compared with the weights at their own step.
         """
         later = number > 0 and not _accompanies(step, samples)
         return later or self.args.train_epochs > 1 or self.asks_teacher_before
@@ -381,7 +385,7 @@ class Trainer(Backend):
     def _steps(
         self, schedule: Schedule, data: TrainBatch, mismatch: Mismatch, label: str, epochs: int
     ) -> list[dict[str, float]]:
-        """The metrics of all steps, after which the weights are the mean that --average-steps wants."""
+        """Makes all steps and returns their metrics; then the weights are averaged if --average-steps requests it."""
         steps = []
         with averaged(self.parts[:1], self.args.average_steps) as average:
             for epoch in range(epochs):
@@ -394,7 +398,7 @@ class Trainer(Backend):
     def _step(
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
-        """Trains on one step and returns its metrics; `where` is used in errors."""
+        """Trains on one step and returns its metrics; `where` appears in errors."""
         learner, args = self.learner, self.args
         report = partial(self._compare_with_engine, data, mismatch)
         teach = self._teaching(number, step, data)
@@ -425,7 +429,8 @@ class Trainer(Backend):
         return reported(metrics, {"grad_norm": norm, "lr": rate}, step, data.samples, per_token, prefix)
 
     def _teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """Returns the function that asks the teacher for likely ids; its results are kept if token records are."""
+        """Returns the function that runs the teacher for likely ids; if token records are kept, it records the
+        results."""
         teach = self.teacher.teaching(number, step, data) if self.teacher else None
         if teach is None or self.records is None:
             return teach
@@ -439,7 +444,7 @@ class Trainer(Backend):
         packed: PackedBatch,
         log_probs: Tensor,
     ) -> None:
-        """Compares old log-probs, else these, with what the engine reported."""
+        """Compares old log-probs (or, if missing, `log_probs`) with those that the engine reported."""
         new_log_probs = by_sample(micro_batch, packed, log_probs)
         if self.records is not None:
             self.records.add_log_probs(new_log_probs)
@@ -449,5 +454,5 @@ class Trainer(Backend):
 
 
 def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:
-    """Returns whether it is a step of companions."""
+    """Returns whether the step consists of companions."""
     return all(samples[i].companion for i in step.samples)

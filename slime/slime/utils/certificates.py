@@ -1,4 +1,4 @@
-"""One set of certificates for all HTTP clients of a process."""
+"""One shared set of certificates for all HTTP clients of a process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import httpx
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Returns one shared SSL context. httpx would make one for each client and each single call, which takes 45 ms of
-    processor time."""
+    """Returns one shared SSL context. httpx would create one for each client and each single call, which takes 45 ms
+    of processor time."""
     return httpx.create_ssl_context(trust_env=False)

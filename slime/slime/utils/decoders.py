@@ -1,5 +1,5 @@
-"""The properties of a decoder that conversions need: its kinds of layers, and how queries, keys and values become one
-matrix."""
+"""Properties of decoders that conversions need: kinds of layers, and the joined matrix of queries, keys and
+values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 DENSE = ("llama", "qwen2", "qwen3")
 MIXTURES = ("qwen2_moe", "qwen3_moe")
 HYBRIDS = ("qwen3_5_text",)
-"""Decoders of which some layers have linear attention, whose queries have gates, and whose norms are zero-centred."""
+"""Decoders in which some layers have linear attention, queries have gates, and norms are zero-centred."""
 WITH_VISION = ("qwen3_5",)
-"""Models that hold such a decoder and other parts."""
+"""Models that contain such a decoder and other parts."""
 BODY, BESIDE_VISION = "model.", "model.language_model."
 PARTS = ("gate", "up", "down")
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
@@ -29,7 +29,8 @@ def head_dim(config: PretrainedConfig) -> int:
 
 
 def language_part(config: PretrainedConfig) -> Any:
-    """Returns the configuration of the decoder in a model with vision; any other one as it is. `body` reads it."""
+    """Returns the decoder's configuration of a model with vision; other configurations are returned unchanged. `body`
+    uses it."""
     if config.model_type not in WITH_VISION:
         return config
     text = config.get_text_config()
@@ -40,7 +41,7 @@ def language_part(config: PretrainedConfig) -> Any:
 
 
 def body(config: PretrainedConfig) -> str:
-    """Returns the prefix of the names of a decoder's weights in its folder, but for the output head."""
+    """Returns the name prefix of a decoder's weights in its folder; the output head has none."""
     return str(getattr(config, "body", BODY))
 
 
@@ -57,10 +58,10 @@ def has_experts(config: PretrainedConfig, layer: int) -> bool:
 
 
 def join_qkv(tensors: Sequence[Tensor], config: PretrainedConfig, ranks: int = 1) -> Tensor:
-    """Matrices or biases of queries, keys and values -> one, in which each head of keys follows its queries.
+    """Joins matrices or biases of queries, keys and values into one, in which each key head follows its queries.
 
     Args:
-        ranks: over which the heads are cut; the tensors are the parts of one of them.
+        ranks: number of ranks that share the heads; the tensors are one rank's parts.
     """
     groups, size = config.num_key_value_heads // ranks, head_dim(config)
     parts = [x.reshape(groups, -1, size, *x.shape[1:]) for x in tensors]
@@ -68,23 +69,23 @@ def join_qkv(tensors: Sequence[Tensor], config: PretrainedConfig, ranks: int = 1
 
 
 def split_qkv(whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
-    """The way back from `join_qkv`."""
+    """The inverse of `join_qkv`."""
     groups, size = config.num_key_value_heads, head_dim(config)
     heads = whole.reshape(groups, -1, size, *whole.shape[1:])
     return [x.flatten(0, 2) for x in torch.split(heads, [heads.shape[1] - 2, 1, 1], dim=1)]
 
 
 Source = str | tuple[tuple[str, ...], ...]
-"""The source of a tensor in memory: one tensor of the folder, or for each expert the tensors that are stacked."""
+"""The source of a tensor in memory: one tensor of the folder or, for each expert, the tensors that are stacked."""
 
 
 def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[str, Source]:
-    """Returns the sources of a Hugging Face folder's tensors, by the names that transformers uses in memory: a
-    decoder has the same names there whatever other parts the model has, and all experts of a layer are one. Experts
-    that lack a part stay separate.
+    """Returns the sources in a Hugging Face folder by transformers' name in memory. There, decoder names do not
+    depend on the model's other parts, and all experts of a layer are one tensor. Experts with a missing part stay
+    separate.
 
     Args:
-        with_vision: the model holds the parts other than its decoder too, and has the folder's names.
+        with_vision: the model includes the parts other than its decoder, and uses the folder's names.
     """
     sources: dict[str, str] = {
         name if with_vision else name.replace(BESIDE_VISION, BODY, 1): name for name in names
@@ -104,13 +105,13 @@ def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[s
 
 
 def in_memory(tensors: Mapping[str, Tensor], with_vision: bool = False) -> dict[str, Tensor]:
-    """Returns the tensors of a Hugging Face folder as `sources_in_memory` has them."""
+    """Converts the tensors of a Hugging Face folder to the names and shapes of `sources_in_memory`."""
     sources = sources_in_memory(tensors, with_vision)
     return {name: join(source, tensors.__getitem__) for name, source in sources.items()}
 
 
 def join(source: Source, read: Callable[[str], Tensor]) -> Tensor:
-    """Returns the tensor that a source makes. `read`: a tensor of the folder by its name there."""
+    """Returns the tensor that a source describes. `read`: returns a tensor of the folder by name."""
     if isinstance(source, str):
         return read(source)
     return torch.stack([torch.cat([read(name) for name in expert]) for expert in source])

@@ -1,4 +1,4 @@
-"""The frame of a line chart of shares (0 to 1), as SVG text: axes, points, lines, words."""
+"""The frame of a line chart of shares (0 to 1) as SVG: axes, points, lines, text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DASHED = ' stroke-dasharray="5 4"'
 
 @dataclass(frozen=True)
 class LineChart:
-    """Sizes in pixels; `last` is the largest value of the horizontal axis, which starts at 0."""
+    """Sizes in pixels; `last` is the largest value on the horizontal axis, which starts at 0."""
 
     last: float
     width: int = 640
@@ -26,7 +26,7 @@ class LineChart:
     bottom: int = 48
 
     def svg(self, parts: Iterable[str]) -> str:
-        """Returns the parts on a white ground, as one document."""
+        """Returns the parts on a white background, as one document."""
         ground = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
             'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
@@ -34,7 +34,8 @@ class LineChart:
         return "\n".join([ground, *parts, "</svg>\n"])
 
     def axes(self, step: int, name: str) -> list[str]:
-        """Both axes; a tick each .2 upwards and each `step` to the right, which is called `name`."""
+        """Returns both axes: a tick every 0.2 upwards and every `step` to the right; `name` labels the horizontal
+        axis."""
         base, end = self.height - self.bottom, self.width - self.right
         parts = [f'<path d="M{self.left} {self.top}V{base}H{end}" fill="none" stroke="black"/>']
         for tick in range(0, 11, 2):
@@ -46,7 +47,7 @@ class LineChart:
         return [*parts, words((self.left + end) / 2, self.height - 10, name, "middle")]
 
     def point(self, value: float, share: float) -> tuple[float, float]:
-        """Returns the position of (value, share), in pixels from the upper left."""
+        """Returns the position of (value, share), in pixels from the upper left corner."""
         wide = self.width - self.right - self.left
         high = self.height - self.bottom - self.top
         return self.left + wide * value / max(self.last, 1), self.height - self.bottom - high * share
@@ -58,7 +59,7 @@ class LineChart:
         )
 
     def band(self, points: Points, colour: str) -> str:
-        """Returns the area that `points` enclose, so pale that lines on it can be read."""
+        """Returns the area enclosed by `points`, pale enough that lines on it remain readable."""
         return f'<polygon points="{self._joined(points)}" fill="{colour}" fill-opacity="0.2"/>'
 
     def _joined(self, points: Points) -> str:

@@ -1,4 +1,4 @@
-"""Logs: one line an event, `event key=value ...`, and a file for those of a process."""
+"""Logging: one line per event, `event key=value ...`, and a log file for each process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 PROGRESS = logging.getLogger("slime.progress")
-"""Lines that the terminal has already, for the log file alone."""
+"""Lines that the terminal already shows; only for the log file."""
 
 
 def log_to_file(path: Path) -> None:
-    """Sends the logs of this process to a file too, and `PROGRESS` to it alone."""
+    """Also writes this process's logs to a file; `PROGRESS` goes only to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # For no other user, like all logs of a run
+    # readable only by the owner, like all logs of a run
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter(FILE_FORMAT))
@@ -27,7 +27,7 @@ def log_to_file(path: Path) -> None:
 
 
 def event(logger: logging.Logger, what: str, **fields: object) -> None:
-    """Logs an event and its numbers in one line; floats get four significant digits."""
+    """Logs an event and its values in one line; floats have four significant digits."""
     words = [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""Detects whether the kernel kills processes for lack of memory, since a killed process cannot report it itself."""
+"""Detects kills by the kernel for lack of memory, since a killed process cannot report them itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
-"""Files with a line `oom_kill COUNT`: of this container, else of the machine."""
+"""Files with a line `oom_kill COUNT`: of this container, or else of the machine."""
 SENTENCE = "the kernel has killed a process for lack of memory"
 
 
@@ -25,13 +25,13 @@ def count(counters: Sequence[Path] = COUNTERS) -> int:
 
 
 class MemoryKills:
-    """Kills since the last look, so that a death can be explained."""
+    """Counts kills since the last check, to explain the death of a process."""
 
     def __init__(self, counters: Sequence[Path] = COUNTERS) -> None:
         self.counters = counters
         self.seen = count(counters)
 
     def news(self) -> str:
-        """`SENTENCE` if there were kills since the last look, else nothing."""
+        """Returns `SENTENCE` if there were kills since the last check, else an empty string."""
         before, self.seen = self.seen, count(self.counters)
         return SENTENCE if self.seen > before else ""

@@ -6,12 +6,12 @@ import torch
 
 
 def without_cudnn() -> None:
-    """Disables cuDNN for the whole process; call it before the first attention.
+    """Disables cuDNN attention for the whole process; call it before the first attention.
 
-    On H100 and H200 torch tries cuDNN first, which makes a plan for every combination of sizes and strides, some 50 ms
-    each, and never frees one. Sequences of a pack and steps of a decoder hardly ever repeat a combination.
+    On H100 and H200, torch prefers cuDNN. That creates a plan for every combination of sizes and strides, about 50 ms
+    each, and never frees one. Packed sequences and decoding steps rarely repeat a combination.
 
-    The switch belongs to the process, not to a thread, so it holds in autograd's threads too. `sdpa_kernel` sets and
-    restores the same switch: used in one thread it changes what all of them take meanwhile.
+    The setting is per process, not per thread, so it also applies to autograd's threads. `sdpa_kernel` changes and
+    restores the same setting, so using it in one thread affects all others.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)

@@ -1,1 +1,1 @@
-"""Attention over packed sequences: which kernel, and the linear attention of Qwen3.5."""
+"""Attention over packed sequences: the choice of the kernel, and the linear attention of Qwen3.5."""

@@ -1,13 +1,13 @@
 """Attention over packed sequences, by the kernels of --attn-implementation.
 
-All kernels read the same layout and compute the same. It travels as the keyword argument `packed_layout` from the model's
-forward to here.
+All kernels read the same layout and compute the same result. The model's forward pass hands the layout to the kernel
+as the keyword argument `packed_layout`.
 
-* `sdpa`: one SDPA call a piece of the pack, no mask over the whole pack. The reference; it runs wherever torch does.
-* `varlen`, `flash_attention_2`: one FlashAttention call for the whole pack. torch brings such a kernel for GPUs since
-  Ampere, in 16 bits; the flash-attn package has the same one.
-* `flex_attention`: one call, its mask written down block by block. torch's own way to such a mask computes all N x N
-  numbers of it first, 10 GB and more of 32,768 tokens.
+* `sdpa`: one SDPA call for each piece of the pack, without a mask over the whole pack. It is the reference and runs
+on every device. * `varlen`, `flash_attention_2`: one FlashAttention call for the whole pack. torch includes this
+kernel for 16-bit tensors on GPUs since Ampere; the flash-attn package has the same one. * `flex_attention`: one call,
+whose mask is built block by block. torch's own `create_block_mask` first computes all N x N entries, which takes over
+10 GB for 32,768 tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slime.flags.model import ModelArguments
 
 SDPA = "slime_packed"
-"""The name under which transformers registers the loop over sequences."""
+"""The name of the per-sequence loop in transformers' registry of attention functions."""
 UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias")
 
 
@@ -50,10 +50,10 @@ def packed_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
+    """Computes attention with one SDPA call for each piece.
 
     Raises:
-        TrainError: the model wants an attention that this function does not compute.
+        query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
     """
     pieces = pieces_of(layout_of(query, packed_layout, attention_mask, others))
     how = {"dropout_p": dropout, "scale": scaling}
@@ -64,7 +64,7 @@ def packed_attention(
     for number, piece in enumerate(pieces):
         seen, before = (*piece.path, number), piece.before
         k, v = (_joined([parts[i] for i in seen]) for parts in (keys, values))
-        # Plain causal attention of the whole path costs less than a mask over it, unless the path is long.
+        # Plain causal attention over the whole path is cheaper than a mask over it, unless the path is long.
         whole = 0 < before <= piece.length and _mask(k.shape[2], 0, sliding_window, k.device) is None
         q = _joined([queries[i] for i in seen]) if whole else queries[number]
         output = _attend(q, k, v, 0 if whole else before, sliding_window, how)
@@ -79,8 +79,8 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def layout_of(
     query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
 ) -> Layout:
-    """Returns the layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError if a
-    model asks for more than causal attention with a window."""
+    """Returns the layout of queries [1, heads, N, D]; without `packed`, they count as one sequence. Raises TrainError
+    if a model asks for more than causal attention with a window."""
     unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
     if unsupported or attention_mask is not None:
         raise TrainError(
@@ -90,13 +90,13 @@ def layout_of(
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:
-    """Causal attention of queries that follow on `before` keys."""
+    """Causal attention of queries whose keys are preceded by `before` other keys."""
     mask = _mask(q.shape[2], before, window, q.device)
     fewer = q.shape[1] != k.shape[1]
     if fewer and repeats_heads(q.device, q.dtype, mask is not None):
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         fewer = False
-    # A CPU's backward pass takes twice as long in 16 bits as in fp32.
+    # On a CPU, the backward pass in 16 bits takes twice as long as in fp32.
     dtype = q.dtype
     if q.device.type == "cpu" and q.element_size() < 4:
         q, k, v = q.float(), k.float(), v.float()
@@ -105,16 +105,16 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, ho
 
 
 def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> bool:
-    """Returns whether keys and values get as many heads as queries before torch computes.
+    """Returns whether keys and values must be repeated to the number of query heads before calling torch.
 
-    On a GPU only FlashAttention takes fewer, which has neither masks nor fp32; the other kernel that takes them makes the
-    whole matrix of scores.
+    On a GPU, FlashAttention supports grouped heads, but neither masks nor fp32; the only other kernel that does
+    builds the whole score matrix.
     """
     return device.type == "cuda" and (masked or dtype not in (torch.bfloat16, torch.float16))
 
 
 def _mask(length: int, before: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Returns a boolean mask [length, before + length], or None if it equals plain causal attention."""
+    """Returns a boolean mask [length, before + length], or None if plain causal attention gives the same result."""
     if window is not None and before + length <= window:
         window = None
     if window is None and before == 0:
@@ -127,7 +127,7 @@ def _mask(length: int, before: int, window: int | None, device: torch.device) ->
 logger = logging.getLogger(__name__)
 
 LONGEST_HEAD, HEAD_UNIT = 256, 8
-"""Numbers of a head: the most that the kernel takes, and what their count must divide by."""
+"""The largest head dimension that the kernel supports, and the number that the dimension must be a multiple of."""
 AMPERE = (8, 0)
 
 
@@ -143,7 +143,8 @@ def varlen_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]; 16 bits on CUDA."""
+    """Computes attention with one call of torch's varlen kernel (16 bits, CUDA): query [1, heads, N, D], key and
+    value [1, kv_heads, N, D] -> [1, N, heads, D]."""
     layout = layout_of(query, packed_layout, attention_mask, others)
     q, k, v = rows(query, key, value, layout)
     queries, keys, _order = varlen_layout(layout, query.device)
@@ -165,7 +166,8 @@ def varlen_attention(
 def best_attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **how: Any
 ) -> tuple[Tensor, None]:
-    """torch's kernel where it takes the model's heads on this device, else one call a sequence. Shapes as above."""
+    """Uses torch's varlen kernel if it supports the model's heads on this device, else one SDPA call for each
+    sequence. Shapes as in `varlen_attention`."""
     fits = takes_varlen(query.device, query.dtype, query.shape[-1])
     attend = varlen_attention if fits else packed_attention
     return attend(module, query, key, value, *rest, **how)
@@ -173,7 +175,8 @@ def best_attention(
 
 @lru_cache
 def takes_varlen(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Returns whether torch's kernel takes heads of `width` numbers; logged once for each kind."""
+    """Returns whether torch's varlen kernel supports heads of dimension `width`; logs the answer once for each
+    combination."""
     fits = (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
@@ -204,7 +207,7 @@ def flash_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """The same by the flash-attn package."""
+    """Computes the same as `varlen_attention`, with the flash-attn package."""
     from flash_attn import flash_attn_varlen_func
 
     layout = layout_of(query, packed_layout, attention_mask, others)
@@ -228,24 +231,25 @@ def flash_attention(
 
 
 def rows(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """[1, heads, N, D] each -> queries [N, heads, D]; keys and values of all pieces one after the other."""
+    """Converts tensors [1, heads, N, D] to queries [N, heads, D], and keys and values of all pieces in sequence."""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     _queries, _keys, order = varlen_layout(layout, query.device)
     return (q, k, v) if order is None else (q, k.index_select(0, order), v.index_select(0, order))
 
 
 def longest(layout: Layout) -> tuple[int, int]:
-    """Returns tokens of the longest piece, and the most keys that a piece sees."""
+    """Returns the largest number of query tokens in a piece, and the largest number of keys that a piece attends
+    to."""
     pieces = pieces_of(layout)
     return max(piece.length for piece in pieces), max(piece.before + piece.length for piece in pieces)
 
 
 @lru_cache(maxsize=2)
 def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Ends of the query pieces and of their keys, each from 0 on, and the positions of these keys in the pack; None
-    where these are the pack as it is.
+    """Returns cumulative lengths of the query pieces and of their keys, both starting at 0, and the positions of
+    these keys in the pack. The positions are None if the keys are the pack in its own order.
 
-    A branch has the keys on its path before its own, and its queries stand at the end of them.
+    The keys of a branch are the keys on its path, then its own; its queries are the last tokens of that path.
     """
     pieces = pieces_of(layout)
     queries, keys, order = [0], [0], list[int]()
@@ -259,7 +263,7 @@ def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor,
 
 
 BLOCK = 128
-"""Tokens along each side of a block of the mask."""
+"""Tokens along each side of a mask block."""
 
 
 def flex_packed_attention(
@@ -274,7 +278,8 @@ def flex_packed_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]. Compiled on CUDA."""
+    """Computes attention with flex attention: query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N,
+    heads, D]. Compiled on CUDA."""
     layout = layout_of(query, packed_layout, attention_mask, others)
     mask = block_mask(layout, sliding_window, query.device)
     attend = _compiled() if query.is_cuda else flex_attention
@@ -290,8 +295,8 @@ def _compiled() -> Any:
 
 @lru_cache(maxsize=2)
 def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
-    """Returns flex attention's mask of a pack, from the ends of its pieces: memory grows with N and with the square
-    of pieces and blocks, never with that of N."""
+    """Returns flex attention's mask of a pack, computed from the boundaries of its pieces. Memory is linear in N and
+    quadratic in the numbers of pieces and blocks."""
     tokens = sum(piece.length for piece in pieces_of(layout))
     partial, full = _blocks(_fragments(layout), -(-tokens // BLOCK), window)
     some, some_ids, all_, all_ids = (x.to(device) for kind in (partial, full) for x in _ordered(kind))
@@ -302,7 +307,7 @@ def block_mask(layout: Layout, window: int | None, device: torch.device) -> Bloc
 def visible(
     layout: Layout, window: int | None, device: torch.device
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Returns whether the token at place q of the pack sees the one at k, as flex attention asks for it."""
+    """Returns flex attention's mask function: whether the token at position q of the pack attends to the one at k."""
     pieces = pieces_of(layout)
     lengths = torch.tensor([piece.length for piece in pieces])
     number, until = torch.arange(len(pieces)), torch.tensor([piece.until for piece in pieces])
@@ -320,7 +325,8 @@ def visible(
 
 
 class _Fragments(NamedTuple):
-    """Pieces, cut where blocks end; all [F]. `first`, `last`: places of their ends on their path."""
+    """Pieces, split at block boundaries; all tensors are [F]. `first`, `last`: positions of the first and the last
+    token on their path."""
 
     piece: Tensor
     until: Tensor
@@ -341,7 +347,8 @@ def _fragments(layout: Layout) -> _Fragments:
 
 
 def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor, Tensor]:
-    """[blocks, blocks] of queries by keys: those of which some pairs see each other, and those of which all do."""
+    """Returns two masks [blocks, blocks] of queries by keys: blocks in which some but not all pairs attend, and
+    blocks in which all pairs do."""
     q, k = (_Fragments(*(x.unsqueeze(dim) for x in parts)) for dim in (1, 0))
     least, most = q.first - k.last, q.last - k.first
     within = (k.piece <= q.piece) & (q.piece < k.until)
@@ -360,7 +367,8 @@ def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor,
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns how many blocks each row has [1, 1, blocks], and their numbers before those of the others."""
+    """Returns the number of selected blocks in each row [1, 1, blocks], and block indices with the selected ones
+    first."""
     order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
     return blocks.sum(-1).int()[None, None], order[None, None]
 
@@ -373,7 +381,7 @@ KERNELS: dict[str, Any] = {
     "flash_attention_2": flash_attention,
 }
 NAMES = {kernel: f"slime_{kernel}" for kernel in KERNELS} | {"sdpa": SDPA}
-"""The names under which transformers registers them."""
+"""The names of the kernels in transformers' registry of attention functions."""
 
 
 def attention_name(args: ModelArguments) -> str:

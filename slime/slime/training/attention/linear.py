@@ -1,9 +1,10 @@
-"""Linear attention over packed sequences without leaking state from one sequence to another.
+"""Linear attention over packed sequences, without carrying state from one sequence to the next.
 
-A gated delta net (Yang et al. 2024; Qwen3.5) carries a state from token to token, and a convolution before it looks
-back at some tokens. transformers takes a row for one sequence, so in a pack both would go on into the next sample.
-Here every piece of the layout runs for itself, and a branch starts with what its trunk has left. The functions are
-transformers' own, which are kernels where flash-linear-attention and causal-conv1d are installed.
+A gated delta net (Yang et al. 2024; Qwen3.5) passes a state from token to token, and the convolution before it reads
+earlier tokens. transformers treats a row as one sequence, so state and convolution would cross sample boundaries in a
+pack. Here each piece of the layout is computed separately, and a branch starts from the state at the end of its
+trunk. The functions are those of transformers, which use kernels if flash-linear-attention and causal-conv1d are
+installed.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
 DECAY = ("A_log", "dt_bias")
-"""Parameters of a net, as `decay` takes them."""
+"""Parameters of a delta net that `decay` reads."""
 
 
 def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
     """Makes the linear attention of a transformers model use `packed_layout`, which its forward passes on.
 
     Raises:
-        ConfigError: the model carries states from token to token in layers of another kind.
+        ConfigError: the model has recurrent layers of another kind.
     """
     nets = [module for module in model.modules() if isinstance(module, NETS)]
     if getattr(model, "_is_stateful", False) and not nets:
@@ -54,8 +55,9 @@ def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
 
 
 def keep_exact(model: nn.Module, names: Iterable[str], mesh: DeviceMesh) -> set[nn.Parameter]:
-    """Cuts the parameters of decays among `names` over `mesh` and returns them: they compute in their own dtype, while
-    FSDP would cast them with all others of their layer. A decay is taken to the power of a sequence's length."""
+    """Shards the decay parameters among `names` over `mesh` and returns them. They compute in their own dtype; FSDP
+    would cast them with the other parameters of the layer. Precision matters because errors of a decay grow
+    exponentially with the length of a sequence."""
     kept = set()
     for name in names:
         module, _, last = name.rpartition(".")
@@ -70,7 +72,7 @@ def keep_exact(model: nn.Module, names: Iterable[str], mesh: DeviceMesh) -> set[
 
 
 def _whole(parameter: Tensor) -> Tensor:
-    """Returns a parameter of all ranks; its gradient becomes their mean, as FSDP's do."""
+    """Returns the full parameter, gathered from all ranks; its gradient is averaged over the ranks, like FSDP's."""
     if not isinstance(parameter, DTensor):
         return parameter
     whole = parameter.full_tensor(grad_placements=[Partial()])
@@ -83,7 +85,7 @@ def _whole(parameter: Tensor) -> Tensor:
 def _packed_forward(
     net: Any, hidden_states: Tensor, packed_layout: Layout | None = None, **others: Any
 ) -> Tensor:
-    """Hidden states [1, N, H] -> the same shape. Without a layout, what the class computes."""
+    """Maps hidden states [1, N, H] to the same shape. Without a layout, calls the class's own forward."""
     if packed_layout is None:
         plain: Tensor = type(net).forward(net, hidden_states, **others)
         return plain
@@ -100,10 +102,11 @@ def _packed_forward(
 
 
 def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
-    """Logarithm of the remaining share of the state after each token, [..., heads], in fp32 and below 0.
+    """Returns the logarithm (at most 0, fp32) of the factor by which each token decays the state, [..., heads].
 
     Args:
-        a: [..., heads], of the tokens. log, bias: [heads], trained.
+        a: [..., heads], of the tokens.
+        log, bias: [heads], trained.
     """
     return -log.float().exp() * softplus(a.float() + bias)
 
@@ -111,12 +114,14 @@ def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
 def packed_delta_rule(
     qkv: Tensor, beta: Tensor, left: Tensor, kernel: Tensor, widths: tuple[int, int], layout: Layout
 ) -> Tensor:
-    """The convolution and the gated delta rule of one layer -> [1, N, heads, D] in the dtype of `qkv`.
+    """Computes the convolution and the gated delta rule of one layer -> [1, N, heads, D] in the dtype of `qkv`.
 
     Args:
         qkv: [1, N, C], the queries of all key heads, their keys, and the values of all heads.
-        beta: [1, N, heads], how much each token writes, 0 to 1. left: of `decay`, the same shape.
-        kernel: [C, K], of the convolution. widths: of one key and of one value.
+        beta: [1, N, heads], write strength of each token, 0 to 1.
+        left: of `decay`, the same shape.
+        kernel: [C, K], of the convolution.
+        widths: of one key and of one value.
     """
     tell_kernels()
     pieces, back = pieces_of(layout), kernel.shape[1] - 1
@@ -135,15 +140,15 @@ def packed_delta_rule(
 
 @lru_cache(maxsize=1)
 def tell_kernels() -> None:
-    """Logs once by what the convolution and the rule are computed."""
+    """Logs once which kernels compute the convolution and the delta rule."""
     rule = modeling_qwen3_5.torch_chunk_gated_delta_rule
     computes = {"delta_rule": rule, "convolution": modeling_qwen3_5.causal_conv1d_fn}
     event(logger, "linear attention", **{name: kernel_of(function) for name, function in computes.items()})
 
 
 def kernel_of(function: Callable[..., Any]) -> str:
-    """Returns the package whose kernel a function of transformers runs, or torch: it takes a package that it finds,
-    and torch if that cannot be imported."""
+    """Returns the package whose kernel a function of transformers runs, or "torch" if that package is missing or
+    cannot be imported."""
     if not inspect.isfunction(function):
         return type(function).__module__.partition(".")[0]
     known = inspect.getclosurevars(function).nonlocals
@@ -159,7 +164,8 @@ def _piece(
     state: Tensor | None = None,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """n tokens that follow on those of `seen` and on `state` -> [1, n, heads, D], and the state after them if `keep`."""
+    """Computes one piece of n tokens, after the tokens `seen` and from the state `state`. Returns [1, n, heads, D],
+    and the final state if `keep`."""
     qkv, beta, left = inputs
     behind = 0 if seen is None else seen.shape[1]
     row = (qkv if seen is None else torch.cat([seen, qkv], dim=1)).transpose(1, 2)

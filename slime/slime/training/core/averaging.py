@@ -1,7 +1,7 @@
-"""A mean of the weights over the optimizer steps of one update, in place of the last of them.
+"""Averages the weights over the optimizer steps of one update, and uses the mean instead of the last weights.
 
-One step moves a habit back and forth; the mean of the steps lies closer to the middle (Polyak and Juditsky 1992; Zhang et
-al. 2019, "Lookahead Optimizer"). The update ends at the mean, so that the next update starts from the served weights.
+Single steps oscillate; the mean of the steps is closer to the optimum (Polyak and Juditsky 1992; Zhang et al. 2019,
+"Lookahead Optimizer"). The next update starts from the mean, which is also what is served.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from slime.training.core.host_copies import local_part
 from slime.training.core.part import Part
 
 WARM_UP = 4
-"""Step n counts 4 / (n + 4) at least, so that the first steps do not stay in the mean."""
+"""Step n has at least the weight 4 / (n + 4), so that early steps fade from the mean."""
 
 
 class StepAverage:
-    """The mean of one update on one rank, in addition to the weights: one fp32 copy of the trained parameters.
+    """The running mean of one rank during one update: an additional fp32 copy of the trained parameters.
 
     Args:
-        decay: largest weight of the mean before a step; 0 keeps no mean.
+        decay: largest weight of the earlier mean at each step; 0 disables averaging.
     """
 
     def __init__(self, parts: Sequence[Part], decay: float) -> None:
@@ -33,7 +33,7 @@ class StepAverage:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Adds the weights after one more step; the mean starts at the first."""
+        """Adds the current weights to the mean; the first call starts it."""
         self.steps += 1
         if not self.decay:
             return
@@ -47,7 +47,7 @@ class StepAverage:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Replaces the weights by the mean, if it contains more than one step. Every rank must call this."""
+        """Replaces the weights by the mean if it contains more than one step. Every rank must call this."""
         if not self.mean or self.steps < 2:
             return
         for tensor, mean in zip(self._weights(), self.mean, strict=True):
@@ -56,13 +56,14 @@ class StepAverage:
             part.publish()
 
     def _weights(self) -> list[Tensor]:
-        """Returns this rank's part of them."""
+        """Returns this rank's shards of the trained weights."""
         return [local_part(tensor).detach() for part in self.parts for tensor in part.moved]
 
 
 @contextmanager
 def averaged(parts: Sequence[Part], decay: float) -> Iterator[StepAverage]:
-    """The mean of the steps of its body; it becomes the weights at the end, also after a step that failed."""
+    """Averages the weights over the steps made in its body. On exit the mean replaces the weights, also if a step
+    failed."""
     average = StepAverage(parts, decay)
     try:
         yield average

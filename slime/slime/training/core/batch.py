@@ -1,4 +1,4 @@
-"""Data that the steps of one rollout share, and how rewards become the advantages of its tokens."""
+"""The data of one rollout for its training steps, and the computation of token advantages from rewards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainBatch:
-    """Values over trained tokens, by sample position; a rank has only those of its own samples.
+    """Values of trained tokens, keyed by the position of their sample; a rank has only the values of its own samples.
 
     Attributes:
         ref_log_probs: None without a reference model.
@@ -72,10 +72,10 @@ class TrainBatch:
 
 
 def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> None:
-    """Every rank checks all samples, so that all ranks refuse or none.
+    """Checks the samples before training. Every rank checks all samples, so either all ranks raise or none.
 
     Raises:
-        DataError: the loss or the estimator needs values that a trained sample does not have.
+        DataError: a trained sample lacks values that the loss or the estimator needs.
     """
     distils = spec.needs_advantages and args.advantage_estimator == "on_policy_distillation"
     in_trainer = args.teacher_source == "trainer"
@@ -95,7 +95,8 @@ def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample])
 
 
 def check_loss_fields(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> None:
-    """Raises DataError for a `divergence` without a teacher in the trainer, or a `loss_weight` that the loss ignores."""
+    """Raises DataError for a `divergence` without a teacher in the trainer, or for a `loss_weight` that the loss
+    would ignore."""
     taught = args.teacher_source == "trainer" and spec.teacher is not None and spec.on_logits is None
     for sample in samples:
         if sample.divergence is not None and not taught:
@@ -117,7 +118,7 @@ def _engine_flag(args: LossArguments) -> str:
 
 
 def check_hints(samples: Sequence[Sample]) -> None:
-    """Raises DataError for a sample that a loss without rewards cannot use, as it has no teacher."""
+    """Raises DataError if a loss without rewards gets a sample that has no teacher."""
     for sample in samples:
         if not sample.teacher_tokens_candidates and sample.effective_response_length:
             raise DataError(
@@ -126,8 +127,8 @@ def check_hints(samples: Sequence[Sample]) -> None:
 
 
 def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
-    """Raises DataError for a sample whose teacher has fewer ids than --distill-topk `k`, or, if `every` one needs a
-    teacher, has none."""
+    """Raises DataError if a sample's teacher has fewer ids than --distill-topk `k`, or, with `every`, if a sample has
+    no teacher."""
     for sample in samples:
         ids = sample.teacher_topk_indices
         if ids is None and every and sample.effective_response_length:
@@ -139,17 +140,17 @@ def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
 
 
 def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dict[int, list[float]]:
-    """Returns log-probs that the engine reported for the trained tokens of the samples at `positions`."""
+    """Returns the log-probs that the engine reported for the trained tokens of the samples at `positions`."""
     return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in positions}
 
 
 def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
-    """Returns the reward of each sample as its estimator takes it: raw, or compared with its group; 0 for one that
-    follows its teacher alone, which is in no group.
+    """Returns the reward of each sample in the form that its estimator needs: raw, or relative to its group. A sample
+    that follows only its teacher belongs to no group and gets 0.
 
     Raises:
-        ConfigError: rewards have names, and none of them is --reward-key.
-        DataError: a reward that is not one finite number, or not the same throughout a trajectory that is compared.
+        ConfigError: rewards have names, but none is --reward-key.
+        DataError: a reward is not one finite number, or samples of one compared trajectory have different rewards.
     """
     if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
         return [0.0] * len(samples)
@@ -169,7 +170,7 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
 
 
 def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
-    """Raises ConfigError: all rewards have names, and none is `key`; no other batch of the run would do either."""
+    """Raises ConfigError if all rewards have names and none is `key`: then later batches would fail too."""
     names = [set(sample.reward) for sample in samples if isinstance(sample.reward, Mapping)]
     if names and len(names) == len(samples) and not any(key in some for some in names):
         listed, state = ", ".join(sorted(set().union(*names))), "is not given" if key is None else f"is {key}"
@@ -177,17 +178,17 @@ def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
 
 
 def compares_groups(args: ObjectiveSide) -> bool:
-    """Returns whether rewards are compared with those of their group."""
+    """Returns whether the estimator compares rewards within a group."""
     done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
     by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
     return by_group and not done and not args.disable_rewards_normalization
 
 
 def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]) -> dict[int, SampleTerms]:
-    """Returns the inputs of the estimators, for the samples at `positions`.
+    """Returns the estimators' inputs for the samples at `positions`.
 
     Raises:
-        DataError: a reward or a step that cannot be used, of any sample of the rollout.
+        DataError: any sample of the rollout has an unusable reward or step.
     """
     samples, rewards = data.samples, rewards_of(args, data.samples)
     spans: Mapping[int, Any] = {}
@@ -213,12 +214,12 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]
 def token_advantages(
     args: ObjectiveSide, data: TrainBatch, positions: Sequence[int], add_up: Callable[[Tensor], Tensor]
 ) -> dict[int, Tensor]:
-    """Advantages of the trained tokens of the samples at `positions`, by position.
+    """Returns the advantages of the trained tokens of the samples at `positions`, by position.
 
-    Order: estimator (or the user's function), distillation, whitening.
+    Order of computation: estimator (or the user's function), distillation, whitening.
 
     Args:
-        add_up: adds a vector up over the ranks, all of which must call this.
+        add_up: sums a vector over the ranks; all ranks must call it.
     """
     terms, settings = sample_terms(args, data, positions), settings_of(AdvantageSettings, args)
     if args.custom_advantage_function_path:
@@ -239,7 +240,8 @@ def token_advantages(
 
 
 def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
-    """Calls f(args, rollout_data), whose lists hold one entry a sample, per-token ones as tensors [R]."""
+    """Calls the user's f(args, rollout_data), whose lists have one entry per sample, with per-token values as tensors
+    [R]."""
     samples = [data.samples[i] for i in terms]
     rollout_data: dict[str, Any] = {
         "tokens": [torch.tensor(sample.tokens) for sample in samples],
@@ -276,10 +278,9 @@ def _kl(args: LossArguments, item: SampleTerms) -> Tensor | None:
 
 
 def ages(sample: Sample, version: int) -> list[int]:
-    """Returns how many versions before `version` the weights were that wrote each trained token.
+    """Returns the age of each trained token: `version` minus the version of the weights that sampled it.
 
-    A turn may span weight updates, so each version span has its own age. Tokens of unknown version count as written
-    by the present weights.
+    A turn may span weight updates, so each version span has its own age. Tokens of an unknown version have age 0.
     """
     wide = [0] * sample.response_length
     for written, start, end in sample.version_spans:
@@ -288,7 +289,7 @@ def ages(sample: Sample, version: int) -> list[int]:
 
 
 def stale_weights(sample: Sample, version: int, args: StalenessArguments) -> list[float]:
-    """Weight of each trained token in the loss: --stale-weight if it is older than --max-staleness."""
+    """Returns each trained token's weight in the loss: --stale-weight if its age exceeds --max-staleness, else 1."""
     limit = args.max_staleness
     if limit is None:
         return [1.0] * sample.effective_response_length
@@ -296,7 +297,7 @@ def stale_weights(sample: Sample, version: int, args: StalenessArguments) -> lis
 
 
 def widened(mask: Tensor, values: Tensor | None) -> Tensor | None:
-    """Returns values over trained tokens [T] as values over response tokens [R], 0 for untrained tokens."""
+    """Expands values of trained tokens [T] to values of response tokens [R], with 0 at untrained tokens."""
     return None if values is None else torch.zeros(len(mask)).masked_scatter(mask, values)
 
 

@@ -1,7 +1,8 @@
-"""Checkpoints of a training rank: models and optimizers (torch DCP) and the random states of every rank.
+"""Checkpoints of a training rank: models and optimizers (torch DCP), and the random states of every rank.
 
-Where they lie and when they count is in `slime.weights.checkpoints`. Writing can go on in the background: tensors are
-copied to the CPU first, and the ranks agree through a process group of its own, so training goes on meanwhile.
+`slime.weights.checkpoints` defines their location and when they become valid. Writing can run in the background:
+tensors are first copied to the CPU, and the ranks synchronize through a separate process group, so training
+continues.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one rank, one at a time; every rank makes the same calls.
+    """Writes the checkpoints of one rank, one at a time; all ranks must make the same calls.
 
     Args:
         save: folder of the checkpoints.
-        in_background: keep a process group with which writing can go on behind training.
+        in_background: create a process group, so that writing can continue during training.
     """
 
     def __init__(self, save: str, in_background: bool = False) -> None:
@@ -72,11 +73,12 @@ class CheckpointWriter:
         Args:
             extra: added to `meta.json`.
             write_more: writes further files into the folder, on rank 0, before this returns.
-            wait: return when the checkpoint counts; otherwise, with `in_background`, when it is copied.
-            hold: return when it is complete under its hidden name; `put_into_force` makes it count.
+            wait: return when the checkpoint is valid; otherwise, with `in_background`, return once the tensors are
+                copied.
+            hold: return when it is complete under its hidden name; `put_into_force` makes it valid.
 
         Raises:
-            TrainError: the one before it, in the background, could not be written.
+            TrainError: the previous checkpoint could not be written in the background.
         """
         self.finish()
         rank, path = dist.get_rank(), folder_of(self.save, state.rollout_id)
@@ -110,7 +112,7 @@ class CheckpointWriter:
         return path
 
     def finish(self) -> None:
-        """Returns when nothing is being written any more. Raises TrainError if that went wrong."""
+        """Waits until no write is in progress. Raises TrainError if the write failed."""
         pending, self.pending = self.pending, None
         if pending is None:
             return
@@ -132,16 +134,16 @@ class CheckpointWriter:
 def load_checkpoint(
     path: Path, parts: Sequence[Part], lora: dict[str, Any] | None = None, reset_optimizer: bool = False
 ) -> CheckpointState:
-    """Restores models, optimizers and random states; every rank must call it.
+    """Restores models, optimizers and random states; all ranks must call it.
 
-    Another number of ranks than at saving works; ranks that were not there keep their seeds.
+    The number of ranks may differ from the one at saving; additional ranks keep their seeds.
 
     Args:
-        lora: the adapters that the policy has; None for a model that is trained as a whole.
+        lora: the policy's adapter settings; None for full training.
         reset_optimizer: start optimizers and the learning-rate schedule from their beginning.
 
     Raises:
-        CheckpointError: the checkpoint is broken, or of another model or other adapters.
+        CheckpointError: the checkpoint is corrupt, or belongs to another model or other adapters.
     """
     meta, inner = read_meta(path), trainer_folder(path)
     check_adapters(path, meta, lora)
@@ -170,7 +172,7 @@ def load_checkpoint(
 
 @contextmanager
 def _plain_errors(deed: str) -> Iterator[None]:
-    """torch's own error is no Exception, and passes through what would handle it."""
+    """Converts torch's `CheckpointException`, which is not an Exception, so that ordinary handlers catch it."""
     try:
         yield
     except CheckpointException as error:
@@ -178,7 +180,7 @@ def _plain_errors(deed: str) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> str:
-    """Returns the failure of the first rank that had one."""
+    """Returns the error of the first rank that failed."""
     failures = getattr(error, "failures", {})
     return str(next((failure[0] for failure in failures.values()), error))
 
@@ -195,7 +197,7 @@ def _meta(state: CheckpointState) -> dict[str, Any]:
 
 
 def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
-    """Returns the parts whose optimizer had made a step; AdamW has no state before."""
+    """Returns the parts whose optimizer has made at least one step; AdamW has no state before that."""
     names = index.state_dict_metadata
     return {
         part.prefix for part in parts if any(name.startswith(f"{part.prefix}optimizer.") for name in names)
@@ -203,7 +205,7 @@ def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
 
 
 def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
-    """Raises CheckpointError if the checkpoint has other weights than the models."""
+    """Raises CheckpointError if weights of the checkpoint and of the models have different names or shapes."""
     stored: dict[str, list[int]] = {}
     expected: dict[str, list[int]] = {}
     for part in parts:

@@ -1,7 +1,7 @@
-"""The critic of PPO: a separate model that predicts, before every trained token, the remaining reward.
+"""The critic of PPO: a separate model that predicts the remaining reward before every trained token.
 
-It lives in the same process as the policy, is cut into micro-batches by the same schedule and is spread over the
-same ranks, so that policy and critic see the same samples without any transport.
+It runs in the policy's process with the same micro-batches and ranks, so both see the same samples without any
+transport.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PREFIX = "critic_"
 
 
 class Critic:
-    """The model, and optimizer steps so far. All ranks make the same calls.
+    """The critic model and its count of optimizer steps. All ranks must make the same calls.
 
     Args:
         replica: which samples of a step are this rank's.
@@ -48,12 +48,12 @@ class Critic:
 
     @property
     def part(self) -> Part:
-        """Returns its part of a checkpoint."""
+        """Returns the critic's part of a checkpoint."""
         return self.learner.part(PREFIX, self.steps)
 
     @torch.no_grad()
     def values(self, schedule: Schedule, samples: Sequence[Sample]) -> dict[int, list[float]]:
-        """Value before every trained token of this rank's samples, by position."""
+        """Returns the predicted value before every trained token of this rank's samples, by position."""
         by_position: dict[int, list[float]] = {}
         self.model.eval()
         micro_batches = [micro_batch for step in schedule.steps for micro_batch in step.plain(self.replica)]
@@ -66,7 +66,7 @@ class Critic:
         return by_position
 
     def train(self, schedule: Schedule, data: TrainBatch, where: str) -> dict[str, float]:
-        """One optimizer step for each step of the schedule; mean of their metrics.
+        """Makes one optimizer step for each step of the schedule; returns the means of their metrics.
 
         Raises:
             TrainError: loss or gradient is not finite; that step and later ones were not applied.

@@ -1,4 +1,4 @@
-"""The process group of the training ranks, and the few collectives that a step needs."""
+"""The process group of the training ranks, and the collectives that a step needs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def join(
 ) -> DeviceMesh:
     """Joins (or reuses) the process group and returns the data-parallel mesh.
 
-    Tensors on the CPU travel by gloo, those on a GPU by NCCL; both listen on loopback alone if all ranks share a machine.
+    CPU tensors use gloo, GPU tensors NCCL; both listen only on loopback if all ranks share a machine.
 
     Raises:
-        ValueError: several ranks without a place to meet, or one that torch would open on all addresses, to everybody.
+        ValueError: several ranks without a rendezvous, or with one that torch would open on all network addresses.
     """
     only_known_classes()
     if init_method is not None and not init_method.startswith("file://"):
@@ -56,15 +56,15 @@ def join(
 
 
 def listen_on(address: str) -> None:
-    """Binds this process's groups to the interface of an address, unless the environment names one. If this machine
-    has no interface with the address, they choose one by the machine's name."""
+    """Binds this process's groups to the network interface with an address, unless the environment names an
+    interface. If no interface of this machine has the address, gloo and NCCL choose one by the host name."""
     names = [
         name
         for name, own in psutil.net_if_addrs().items()
         if any(one.address.partition("%")[0] == address for one in own)
     ]
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if names else ():
-        # NCCL takes a name as the beginning of one, unless it starts with "="
+        # NCCL treats a name as a prefix unless it starts with "="
         os.environ.setdefault(variable, names[0] if variable.startswith("GLOO") else f"={names[0]}")
 
 
@@ -76,12 +76,12 @@ def device_of(mesh: DeviceMesh) -> torch.device:
 
 
 def sum_over_ranks(values: dict[str, float]) -> dict[str, float]:
-    """Sums by name; every rank must give the same names."""
+    """Returns sums over the ranks, by name; every rank must pass the same names."""
     return _reduce(values, dist.ReduceOp.SUM)
 
 
 def max_over_ranks(values: dict[str, float]) -> dict[str, float]:
-    """Largest by name; every rank must give the same names."""
+    """Returns the largest values over the ranks, by name; every rank must pass the same names."""
     return _reduce(values, dist.ReduceOp.MAX)
 
 
@@ -93,20 +93,20 @@ def _reduce(values: dict[str, float], operation: dist.ReduceOp.RedOpType) -> dic
 
 
 def add_up(values: Tensor) -> Tensor:
-    """Sum of a CPU tensor over all ranks."""
+    """Returns the sum of a CPU tensor over all ranks."""
     total = values.clone()
     dist.all_reduce(total, dist.ReduceOp.SUM)
     return total
 
 
 def broadcast(value: T) -> T:
-    """Rank 0's value, of JSON's types, on every rank."""
+    """Returns rank 0's value, which must be JSON data, on every rank."""
     received: T = broadcast_json(value)
     return received
 
 
 def merge_over_ranks(values: dict[int, list[float]]) -> dict[int, list[float]]:
-    """Returns the union of what the ranks know by sample."""
+    """Returns the union of all ranks' values, keyed by sample."""
     if dist.get_world_size() == 1:
         return dict(values)
     samples = torch.tensor([[key, len(own)] for key, own in values.items()], dtype=torch.int64)

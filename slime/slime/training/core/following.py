@@ -1,9 +1,8 @@
-"""Samples that follow their teacher alone (`Sample.divergence`): their loss, and their metrics, apart from those of
-other samples.
+"""Training of samples that only follow their teacher (`Sample.divergence`): their loss, and their separate metrics.
 
-Whatever the loss of the method is, these are trained by the forward KL from their teacher over its likely ids and one
-bin for the rest: no reward, clip or KL term takes part. A teacher that reads the sample's own prompt holds the policy to
-what it does there; one that reads a hint moves it.
+These samples are trained by the forward KL from their teacher over its most likely ids, plus one entry for all other
+ids. This holds for every loss of the method: no reward, clip or KL term takes part. A teacher that reads the sample's
+own prompt keeps the policy's behaviour there; one that reads a hint changes it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from slime.training.schedule import Step
 from slime.types import Sample
 
 LIKELY_IDS = 64
-"""Ids of the teacher that are compared at a token, if --distill-topk is not given."""
+"""Number of the teacher's ids that are compared at each token if --distill-topk is not given."""
 LOSS = "forward_loss"
-"""The part of the loss that these samples contribute."""
+"""The metric name of these samples' part of the loss."""
 BY_CASE = {"dream": "dream_kl", "anchor_bank": "anchor_kl"}
-"""Metric of the rows whose metadata have this `case`: their mean forward KL a token, in nats."""
+"""Metric name by the rows' `case` in their metadata: their mean forward KL per token, in nats."""
 OTHER_CASES = "forward_kl"
 NAMES = {LOSS, OTHER_CASES, *BY_CASE.values()}
 
 
 @dataclass(frozen=True)
 class Following:
-    """The micro-batches of a step whose samples follow their teacher.
+    """The micro-batches of one step whose samples follow only their teacher.
 
     Attributes:
-        taught: the teacher's likely ids, as one hint, by number of the micro-batch; of empty ones too.
-        tokens: trained tokens of the step over all ranks, by the metric that they count in.
+        taught: the teacher's likely ids, as one hint, by micro-batch number; includes empty micro-batches.
+        tokens: trained tokens of the step over all ranks, by metric name.
     """
 
     taught: Mapping[int, Candidates] = field(default_factory=dict)
@@ -42,7 +41,7 @@ class Following:
 
     @classmethod
     def of(cls, number: int, step: Step, data: TrainBatch) -> Following:
-        """Returns the token counts of such samples in step `number` of a rollout."""
+        """Returns the token counts of these samples in step `number` of a rollout."""
         tokens: Counter[str] = Counter()
         for sample in (data.samples[i] for i in step.samples):
             if sample.divergence is not None:
@@ -57,7 +56,8 @@ class Following:
         dist: Distribution,
         reducer: Reducer,
     ) -> LossOutput:
-        """Loss of micro-batch `number`, which holds these samples, and metrics of the whole step's names."""
+        """Returns the loss of micro-batch `number`, which contains these samples. Its metrics have all names of the
+        step."""
         taught = self.taught[number]
         assert taught.own_ids is not None
         ids = taught.own_ids[0]
@@ -71,12 +71,14 @@ class Following:
 
 
 def kind_of(sample: Sample) -> Hashable:
-    """Samples of different kinds share no micro-batch: a teacher with guidance reads those of an own prompt once."""
+    """Returns the kind of a sample; a micro-batch contains one kind. With guidance, the teacher needs a single pass
+    for samples with their own prompt."""
     return sample.divergence and (sample.divergence, sample.teacher_tokens_candidates == [sample.tokens])
 
 
 def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
-    """`taught_length`: mean tokens of the answers that a hinted teacher taught, such as dreams; empty without any."""
+    """Returns `taught_length`: mean tokens of the answers taught by a hinted teacher, such as dreams; empty if there
+    are none."""
     lengths = [
         sample.effective_response_length
         for sample in samples
@@ -86,7 +88,7 @@ def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def metric_of(sample: Sample) -> str:
-    """Returns the metric in which a sample's divergence counts."""
+    """Returns the name of the metric for a sample's divergence."""
     return BY_CASE.get(str(sample.metadata.get("case")), OTHER_CASES)
 
 
@@ -98,14 +100,14 @@ def reported(
     per_token: bool,
     prefix: str = "",
 ) -> dict[str, float]:
-    """Metrics of a step as they are reported: those of samples that follow their teacher under their own names, those of
-    the others as if these were the whole step.
+    """Returns a step's metrics for reporting. Samples that follow their teacher have their own names; the metrics of
+    the others are scaled as if they were the whole step.
 
     Args:
         metrics: sums over the whole step, divided by its denominator.
-        of_update: numbers of the optimizer's update, `forward_NAME` if all samples of the step follow their teacher.
-        per_token: the denominator counts tokens, else samples.
-        prefix: of all names but those of samples that follow their teacher.
+        of_update: metrics of the optimizer step, renamed to `forward_NAME` if all samples follow their teacher.
+        per_token: the denominator counts tokens, not samples.
+        prefix: prefix of the other samples' names.
     """
     followed = {name: value for name, value in metrics.items() if name in NAMES}
     rest = {name: value for name, value in metrics.items() if name not in NAMES}

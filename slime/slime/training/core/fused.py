@@ -1,6 +1,6 @@
-"""One kernel in place of several: norms and gated activations of a decoder (--fused-layers).
+"""Fused kernels for norms and gated activations of a decoder (--fused-layers).
 
-A plain RMS norm reads and writes its tokens some six times, a plain SwiGLU three times.
+A plain RMS norm makes about six passes over memory, a plain SwiGLU three.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 
 
 def fuses_norms(args: TrainingSide) -> bool:
-    """torch has the kernel on GPUs; on a CPU its function is made of the same steps as the plain one."""
+    """Returns whether norms are fused. torch's kernel is for GPUs; on a CPU its function runs the same steps as the
+    plain norm."""
     return args.fused_layers == "all" or (args.fused_layers == "auto" and args.actor_num_gpus_per_node > 0)
 
 
 def fuses_activations(args: TrainingSide) -> bool:
-    """They are compiled at the first step, for which Triton (on a CPU torch itself) needs a C compiler."""
+    """Returns whether activations are fused. They are compiled at the first step; Triton, or torch on a CPU, needs a
+    C compiler."""
     return args.fused_layers == "all"
 
 
 def rms_norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Norm (Zhang and Sennrich 2019) of [..., H] in its dtype.
+    """Returns the RMS norm (Zhang and Sennrich 2019) of [..., H] in its dtype.
 
-    It rounds once, after the weight, as engines do; transformers rounds before the weight too. In fp32 both are equal.
+    It rounds once, after multiplying by the weight, as engines do; transformers also rounds before. In fp32 both give
+    the same result.
     """
     return functional.rms_norm(hidden, (hidden.shape[-1],), weight, eps)
 

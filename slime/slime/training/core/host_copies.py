@@ -1,7 +1,7 @@
-"""Copies of tensors in CPU memory that is used again and again.
+"""Copies of tensors in reused CPU memory.
 
-Fresh memory costs more than the copy into it: its pages have to be cleared, and a GPU copies into pages that are
-not pinned by a detour, one tensor after the other.
+Allocating memory costs more than copying into it: its pages must be zeroed, and GPU copies into unpinned pages go
+through a staging buffer, one tensor at a time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 BLOCK = 2**28
-"""Bytes. Pinned memory comes in powers of two, so that small copies share blocks."""
+"""Bytes. Pinned memory is allocated in powers of two, so small copies share blocks."""
 LINE = 64
-"""Bytes; every copy begins at a multiple of them."""
+"""Alignment of every copy, in bytes."""
 
 
 class HostCopies:
-    """Room for one copy of each tensor of a list. It stays where a later list begins as the former one did."""
+    """Memory for one copy of each tensor in a list. It is reused while the next list begins with the same tensors."""
 
     def __init__(self) -> None:
         self.room: list[Tensor] = []
 
     @torch.no_grad()
     def take(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Copies of this rank's parts, complete when this returns; the next call overwrites them."""
+        """Returns complete copies of this rank's shards; the next call overwrites them."""
         parts = [local_part(tensor) for tensor in tensors]
         fits = sum(1 for _ in _alike(self.room, parts))
         self.room = [*self.room[:fits], *_room_for(parts[fits:])]
@@ -37,12 +37,12 @@ class HostCopies:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Returns this rank's part of a tensor."""
+    """Returns this rank's shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def wait_for_copies() -> None:
-    """Returns when tensors are where they were copied to without waiting."""
+    """Waits until all asynchronous copies are complete."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -55,7 +55,7 @@ def _alike(room: Sequence[Tensor], parts: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def _room_for(parts: Sequence[Tensor]) -> list[Tensor]:
-    """CPU tensors like `parts`, not yet written to; pinned where those are on a GPU."""
+    """Returns uninitialized CPU tensors shaped like `parts`, pinned for those on a GPU."""
     sizes = [-(-part.nbytes // LINE) * LINE for part in parts]
     views, left, block = [], sum(sizes), torch.empty(0, dtype=torch.uint8)
     pinned = any(part.is_cuda for part in parts)

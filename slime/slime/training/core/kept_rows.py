@@ -1,7 +1,7 @@
 """Caches the outputs of a teacher with fixed weights for samples that it has already read.
 
-Dreams and anchors come again in many steps. All ranks must run the same number of forwards, so each keeps account of
-what every rank has: the schedule shows it all samples of all ranks.
+Dreams and anchors are repeated in many steps. All ranks must run the same number of forward passes, so each rank
+tracks the caches of all ranks: the schedule lists the samples of every rank.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 MOST_TOKENS = 65_536
-"""Tokens that are kept on a rank. With 64 likely ids each they take 50 MB."""
+"""Cached tokens on each rank. With 64 likely ids each they take 50 MB."""
 
 
 class KeptRows:
-    """The teacher's likely ids of whole samples, the ones that were used last.
+    """A cache of the teacher's likely ids, with the most recently used samples.
 
     Args:
-        rank: of this process among the data-parallel ranks.
+        rank: this process's number among the data-parallel ranks.
     """
 
     def __init__(self, rank: int, most_tokens: int = MOST_TOKENS) -> None:
@@ -46,7 +46,7 @@ class KeptRows:
 
         Args:
             micro_batches: of all ranks.
-            ask: asks the teacher about the samples at these positions, of all ranks.
+            ask: runs the teacher on the samples at these positions, on all ranks.
         """
         keys = {i: _key(samples[i]) for micro_batch in micro_batches for i in micro_batch}
         missing = [
@@ -73,7 +73,7 @@ class KeptRows:
 
     def _candidates(self, keys: Sequence[bytes], device: torch.device) -> Candidates:
         if not keys:
-            # What stands in for an empty micro-batch has tokens that no loss counts.
+            # The filler of an empty micro-batch has tokens that no loss counts.
             length = len(pack([], device).targets)
             nothing = torch.zeros(1, length, 1, device=device)
             return Candidates(nothing[..., 0].bool(), nothing, nothing.long())
@@ -82,7 +82,7 @@ class KeptRows:
         return Candidates(present, log_probs, ids.long())
 
     def _use(self, rank: int, used: dict[bytes, int]) -> None:
-        """Counts these samples as the newest of a rank, and drops its oldest ones beyond the limit."""
+        """Marks these samples as a rank's most recent ones, and drops its oldest ones beyond the limit."""
         kept = self._tokens.setdefault(rank, OrderedDict())
         for key, tokens in used.items():
             kept[key] = tokens

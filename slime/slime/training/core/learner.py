@@ -1,4 +1,4 @@
-"""A model with its gradients and its optimizer (AdamW), as steps of policy and critic use it, and its learning rate."""
+"""A model with its gradients, its AdamW optimizer and its learning rate; used for policy and critic."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]
-"""(number of the micro-batch, pack, output of the model) -> loss. The output is a distribution over the targets; of a
-critic, values [T]; for a custom loss on logits, raw logits [1, N, V]."""
+"""Maps (number of the micro-batch, pack, output of the model) to the loss. The output is a distribution over the
+targets. A critic outputs values [T]; a custom loss on logits gets raw logits [1, N, V]."""
 
 
 class Learner(ABC, Generic[Model]):
-    """One rank's part. Every rank makes the same calls."""
+    """One rank's share of a trained model. All ranks must make the same calls."""
 
     model: Model
     optimizer: torch.optim.Optimizer
 
     @abstractmethod
     def clear(self) -> None:
-        """Forgets the gradients."""
+        """Clears the gradients."""
 
     @abstractmethod
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """Adds up the gradients of the losses of this rank's micro-batches and those of the other ranks."""
+        """Accumulates the gradients of the losses of the micro-batches of all ranks; `packs` are this rank's."""
 
     @abstractmethod
     def add_up(self, sums: dict[str, float]) -> dict[str, float]:
-        """Metrics of this rank's micro-batches -> those of all, on every rank."""
+        """Returns the sums of metrics over all ranks, on every rank."""
 
     @abstractmethod
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """Returns the gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
+        """Returns the gradient norm of the whole model, then clips the gradient to `max_norm` (0: no clipping).
 
         Raises:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
@@ -53,20 +53,20 @@ class Learner(ABC, Generic[Model]):
 
     @abstractmethod
     def move(self) -> None:
-        """Moves the weights by the gradients."""
+        """Applies the gradients to the weights."""
 
     @abstractmethod
     def part(self, prefix: str = "", steps: int = 0) -> Part:
-        """Returns the part of model and optimizer in a checkpoint."""
+        """Returns the checkpoint part of the model and its optimizer."""
 
     def update(self, rate: float) -> None:
-        """One step of the optimizer at a learning rate."""
+        """Makes one optimizer step at a learning rate."""
         set_learning_rate(self.optimizer, rate)
         self.move()
 
 
 def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters. The learning rate is set before every step."""
+    """Returns AdamW over the trainable parameters. The learning rate is set before every step."""
     return torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=args.lr,
@@ -78,12 +78,12 @@ def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.A
 
 
 def learning_rate(args: OptimizerArguments, step: int, highest: float | None = None) -> float:
-    """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
+    """Returns the learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
 
-    It follows from the number of the step alone, so a resumed run goes on exactly where it was.
+    It depends only on the step number, so a resumed run continues with the same rate.
 
     Args:
-        highest: in place of --lr; the lowest one keeps its proportion to it.
+        highest: replaces --lr; the lowest rate is scaled in proportion.
     """
     top = args.lr if highest is None else highest
     lowest = args.min_lr * top / args.lr if args.lr else 0.0
@@ -99,14 +99,14 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
 
 
 def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample]) -> float:
-    """Returns the factor of the learning rate of a small batch: sqrt(n / --lr-batch-reference), 1 at most.
+    """Returns the learning-rate factor of a small batch: sqrt(n / --lr-batch-reference), at most 1.
 
-    AdamW's step is as long for two samples as for many, and noisier.
+    AdamW makes steps of the same length for few samples as for many, but with more noise.
 
     Args:
         samples: of the whole rollout; companions do not count.
-        trained: of this step. If all only follow their teacher, as dreams do, the factor is 1: there are as many of them
-            after a small batch as after a large one.
+        trained: of this step. If all of them follow only their teacher, as dreams do, the factor is 1: their number
+            does not depend on the batch size.
     """
     reference = args.lr_batch_reference
     if all(sample.divergence for sample in trained):
@@ -116,9 +116,10 @@ def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Se
 
 
 def _share(args: OptimizerArguments, step: int, steps: int) -> float:
-    """Returns how much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
+    """Returns the remaining fraction of the way from the lowest to the highest rate after `step` of the decay's
+    `steps`."""
     style: str = args.lr_decay_style
-    if style == "WSD":  # warm-up, stable, decay: the highest rate until the last steps
+    if style == "WSD":  # warm-up, stable, decay: constant at the highest rate until the last steps
         assert args.lr_wsd_decay_iters is not None
         step, steps, style = (
             step - (steps - args.lr_wsd_decay_iters),

@@ -1,5 +1,5 @@
-"""Numbers of a whole rollout, the same on every rank: its size, advantages, the age of its tokens, and how far the
-trainer's log-probs are from those that the engine reported while sampling."""
+"""Metrics of a whole rollout, equal on every rank: sizes, advantages, token ages, and the differences between the
+log-probs of trainer and engine."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 METRIC = "train_rollout_logprob_abs_diff"
 KINDS = ("", "_stale", "_spanning")
 LEAST = 1e-6
-"""Probability of all ids that are not compared: less is rounding."""
+"""Smallest total probability of the ids that are not compared; less is rounding error."""
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
-    """Returns the mean of every metric over the steps that have it."""
+    """Returns the mean of every metric over the steps that report it."""
     by_name: dict[str, list[float]] = {}
     for step in steps:
         for name, value in step.items():
@@ -51,7 +51,8 @@ def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, 
 
 
 def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
-    """Groups whose rewards were compared, and how many of them teach nothing: one trajectory, or all alike."""
+    """Returns the number of compared groups, and of those without a training signal: a single trajectory, or equal
+    rewards."""
     without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
     if without or not spec.needs_advantages or not compares_groups(args):
         return {}
@@ -63,8 +64,8 @@ def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]
 def advantage_metrics(
     data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
 ) -> dict[str, float]:
-    """Returns the mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
-    teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
+    """Returns the mean over samples of their mean token advantage. With distillation, also returns the mean of old
+    minus teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
     if data.advantages is None:
         return {}
     own = [i for i in data.advantages if data.samples[i].counted]
@@ -92,8 +93,8 @@ def _gap(data: TrainBatch, i: int) -> float | None:
 def staleness_metrics(
     samples: Sequence[Sample], schedule: Schedule, version: int, args: StalenessArguments
 ) -> dict[str, float]:
-    """Returns the mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many
-    tokens and samples hold some beyond --max-staleness."""
+    """Returns the mean and largest age of the trained tokens in versions, the share of older tokens, and the numbers
+    of tokens and samples beyond --max-staleness."""
     token_ages = [
         ages(samples[i], version) for step in schedule.steps for i in step.samples if samples[i].counted
     ]
@@ -112,11 +113,11 @@ def staleness_metrics(
 
 @dataclass
 class Mismatch:
-    """Collects |trainer - engine| over the log-probs of trained tokens; the trainer holds the weights of `version`.
+    """Collects |trainer - engine| over the log-probs of trained tokens; the trainer has the weights of `version`.
 
-    Three kinds of turns are counted separately, because only in the first do both sides use the same weights: turns
-    written by the version that is trained on (or by an unknown one), turns written by one older version
-    (`_stale`) and turns that span a weight update (`_spanning`).
+    Three kinds of turns are counted separately, because both sides use the same weights only in the first: turns of
+    `version` or an unknown version, turns of one older version (`_stale`), and turns that span a weight update
+    (`_spanning`).
     """
 
     version: int
@@ -125,9 +126,8 @@ class Mismatch:
     largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
-        """Compares the trained tokens of one sample; a sample without engine log-probs is left out, and so are
-        samples trained again, from which the policy has moved on, and tokens of another distribution than the
-        policy's (`unsampled` in the metadata)."""
+        """Adds the trained tokens of one sample. Skips samples without engine log-probs, samples that are trained
+        again, and tokens that were not sampled from the policy (`unsampled` in the metadata)."""
         if sample.rollout_log_probs is None or not sample.counted or sample.metadata.get("unsampled"):
             return
         kind = self._kind(sample)
@@ -138,7 +138,7 @@ class Mismatch:
         self.largest[kind] = max([self.largest[kind], *differences])
 
     def metrics(self) -> dict[str, float]:
-        """Returns the mean and `_max` of every kind that occurred on any rank. Every rank must call this."""
+        """Returns the mean and the `_max` of each kind that occurred on any rank. Every rank must call this."""
         total, count = sum_over_ranks(self.total), sum_over_ranks(self.count)
         largest = max_over_ranks(self.largest)
         metrics: dict[str, float] = {}
@@ -150,11 +150,11 @@ class Mismatch:
 
     @staticmethod
     def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:
-        """Returns 1 if tokens of the present weights differ by more than `limit` nats on average, else 0; logs a
-        warning too.
+        """Returns 1 and logs a warning if tokens of the current weights differ by more than `limit` nats on average;
+        else 0.
 
-        Weights that are the same must give the same numbers: such a gap is a fault of the engine or of the trainer
-        (another dtype, temperature or template), and it enters every importance ratio.
+        The same weights must give the same log-probs. A difference indicates a fault in engine or trainer (another
+        dtype, temperature or template), and it distorts every importance ratio.
         """
         if not limit or METRIC not in metrics:
             return {}
@@ -176,29 +176,33 @@ class Mismatch:
 
 @dataclass
 class TeacherDistance:
-    """KL of the hinted teacher to the policy before the update, on the answers of the batch's own hinted samples.
+    """Measures the KL divergence of the hinted teacher from the policy before the update, on the answers of the
+    batch's own hinted samples.
 
-    It is taken over the compared ids and one more for all others, so it is a lower bound of that over the vocabulary.
+    It is computed over the compared ids and one entry for all others, so it is a lower bound of the KL over the whole
+    vocabulary.
     """
 
     total: float = 0.0
     tokens: float = 0.0
 
     def add(self, targets: TopKTargets, counts: Tensor) -> None:
-        """Adds T tokens; `counts`: [T] of bool, those of such samples."""
+        """Adds T tokens; `counts` [T] of bool marks those that belong to such samples."""
         counts = counts & targets.valid.any(-1)
         self.total += float(kl_over_few(targets)[counts].sum())
         self.tokens += float(counts.sum())
 
     def metrics(self) -> dict[str, float]:
-        """`teacher_kl`, nats a token, if there was a hint. Every rank must call this; forgets the samples so far."""
+        """Returns `teacher_kl` in nats per token, if there was a hint. Every rank must call this; it resets the
+        collected samples."""
         sums = sum_over_ranks({"total": self.total, "tokens": self.tokens})
         self.total = self.tokens = 0.0
         return {"teacher_kl": sums["total"] / sums["tokens"]} if sums["tokens"] else {}
 
 
 def kl_over_few(targets: TopKTargets) -> Tensor:
-    """KL of teacher to old policy [T] over the K ids and the rest of the vocabulary as one more."""
+    """Returns the KL [T] of the teacher from the old policy, over the K ids plus one entry for the rest of the
+    vocabulary."""
     valid, teacher, old = targets.valid, targets.teacher_log_probs.float(), targets.old_log_probs.float()
     inside = torch.where(valid, teacher.exp() * (teacher - old), 0.0).sum(-1)
     rest, old_rest = (

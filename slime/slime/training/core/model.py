@@ -1,4 +1,4 @@
-"""The interface of a model for the training core, for every backend."""
+"""The interface between a model and the training core, for every backend."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class PackModel(Protocol):
-    """One rank's part of a model that runs on packs. Every rank makes the same calls."""
+    """One rank's share of a model that runs on packs. All ranks must make the same calls."""
 
     def eval(self) -> Any:
-        """Switches the dropout of adapters off."""
+        """Disables the dropout of adapters."""
         ...
 
     def train(self) -> Any:
-        """Switches the dropout of adapters on."""
+        """Enables the dropout of adapters."""
         ...
 
     def requires_grad_(self, requires_grad: bool) -> Any:
-        """Returns whether its weights can be trained."""
+        """Enables or disables gradients of the weights."""
         ...
 
 
@@ -42,36 +42,36 @@ class TrainedModel(PackModel, Protocol):
         ...
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """Returns the model's distribution of every target [T] of the pack, at the temperature of its sample."""
+        """Returns the model's distribution for every target [T] of the pack, at its sample's temperature."""
         ...
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model computes what its base computes."""
+        """Inside, the model computes the output of its base."""
         ...
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Returns the shapes of this rank's weights by name, as they are with adapters merged."""
+        """Returns the shapes of this rank's weights by name, as in the model with merged adapters."""
         ...
 
     def take_over(self, policy: Any) -> None:
-        """Copies the weights of a model of the same backend and the same shapes, adapters merged."""
+        """Copies the weights, with merged adapters, of a model of the same backend and shapes."""
         ...
 
 
 class ValueModel(PackModel, Protocol):
-    """A model with one number for each token: the critic."""
+    """A model with one output number per token: the critic."""
 
     def values(self, packed: PackedBatch) -> Tensor:
-        """fp32 values [T] at the targets of the pack, before each of them."""
+        """Returns fp32 values [T] at the targets of the pack, each predicted before its token."""
         ...
 
 
 @runtime_checkable
 class Pipelined(Protocol):
-    """A model that takes many packs at once, so that its stages work at the same time."""
+    """A model that accepts many packs at once, so that its pipeline stages work in parallel."""
 
     def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
-        """[T] of every pack: log-probs of its targets, or a critic's values."""
+        """Returns [T] for every pack: log-probs of its targets, or a critic's values."""
         ...
 
 
@@ -90,13 +90,13 @@ def values_of_all(model: ValueModel, packs: Sequence[PackedBatch]) -> list[Tenso
 
 
 def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
-    """bf16 on CUDA and with --bf16, else fp32."""
+    """Returns bf16 on CUDA or with --bf16, else fp32."""
     in_bf16 = args.bf16 or (device_type == "cuda" and not args.fp32)
     return torch.bfloat16 if in_bf16 else torch.float32
 
 
 def serves_fp32(args: Arguments) -> bool:
-    """Returns whether vectors that the folder stores in fp32 (decays, which are taken to the power of a sequence's
-    length) stay in fp32 among bf16 ones. The embedded engine holds all tensors in one dtype, and training computes as
-    the engine does."""
+    """Returns whether vectors stored in fp32 in the model folder stay in fp32 when the other weights are bf16. An
+    example are decays, whose errors grow exponentially with the length of a sequence. The embedded engine has all
+    tensors in one dtype, and training computes as the engine does."""
     return args.rollout_backend != "embedded"

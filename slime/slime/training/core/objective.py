@@ -20,7 +20,7 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
     """Returns the loss that the flags describe.
 
     Raises:
-        ConfigError: an unknown name, a hook that cannot be loaded, or one that makes something else.
+        ConfigError: an unknown name, a hook that cannot be loaded, or a hook that returns something else.
     """
     if args.loss_type == "sft_loss":
         return LossSpec((Component("sft", 1.0, sft_term),))
@@ -37,10 +37,10 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
 
 
 def own_spec(args: LossArguments) -> LossSpec:
-    """Returns the loss that the function of --loss-spec-path makes of the flags.
+    """Returns the loss that the function of --loss-spec-path creates from the flags.
 
     Raises:
-        ConfigError: it cannot be loaded, refuses the flags, or makes something else than a `LossSpec`.
+        ConfigError: it cannot be loaded, rejects the flags, or does not return a `LossSpec`.
     """
     spec = load_hook(args, "loss_spec_path")(args)
     if not isinstance(spec, LossSpec):
@@ -51,8 +51,8 @@ def own_spec(args: LossArguments) -> LossSpec:
 
 
 def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:
-    """Returns a loss with the entropy and KL terms of the flags, and what these and the estimator of advantages
-    need."""
+    """Returns the loss with the entropy and KL terms of the flags, and the inputs that these terms and the advantage
+    estimator need."""
     if own.on_logits is not None:
         return own
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0

@@ -1,4 +1,4 @@
-"""Values that ranks send each other: ours as JSON; of what torch itself sends as a pickle, its known classes alone."""
+"""Data that ranks exchange: the project's own values as JSON; torch's own pickles restricted to known classes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = {
 
 
 class KnownClasses(pickle.Unpickler):
-    """Reads the objects that torch's own collectives send. Any other class is refused, whatever it would do."""
+    """Unpickles the objects that torch's own collectives send. All other classes are rejected."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name in KINDS.get(module, "").split():
@@ -60,7 +60,7 @@ class KnownClasses(pickle.Unpickler):
         if isinstance(known_class, type) and issubclass(known_class, Exception):
             return known_class
         if name.isidentifier() and name.endswith(("Error", "Exception", "Timeout")):
-            # What went wrong on another rank, by name and words
+            # An error of another rank, rebuilt from its class name and message
             return type(name, (TrainError,), {})
         raise pickle.UnpicklingError(
             f"a rank sent {module}.{name}; ranks send each other tensors and plain values (send JSON, or its fields)"
@@ -68,11 +68,11 @@ class KnownClasses(pickle.Unpickler):
 
 
 def member_of(kind: object, name: str) -> Enum:
-    """Returns the member that `getattr` in a pickle refers to: some Pythons (3.11.2 of Debian 12) write a member of
-    an enumeration so.
+    """Returns the enum member that `getattr` in a pickle refers to; some Python versions (3.11.2 of Debian 12) pickle
+    enum members that way.
 
     Raises:
-        UnpicklingError: it stands for something else.
+        UnpicklingError: it refers to something else.
     """
     if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
         return kind[name]
@@ -80,12 +80,12 @@ def member_of(kind: object, name: str) -> Enum:
 
 
 def only_known_classes() -> None:
-    """Restricts the pickles that this process accepts from other ranks from now on."""
+    """Restricts the pickles that this process accepts from other ranks, permanently."""
     vars(distributed_c10d)["_unpickler"] = KnownClasses
 
 
 def to_tensor(value: object) -> Tensor:
-    """JSON as bytes."""
+    """Encodes a JSON value as a tensor of bytes."""
     return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
@@ -94,7 +94,7 @@ def to_value(text: Tensor) -> Any:
 
 
 def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Tensor]:
-    """Returns a flat CPU tensor of every rank, of different lengths, on every rank."""
+    """Returns the flat CPU tensors of all ranks, which may differ in length, on every rank."""
     ranks = dist.get_world_size(group)
     if ranks == 1:
         return [values]
@@ -109,12 +109,12 @@ def gather_values(values: Tensor, group: ProcessGroup | None = None) -> list[Ten
 
 
 def gather_json(value: object, group: ProcessGroup | None = None) -> list[Any]:
-    """Returns the data of every rank, on every rank."""
+    """Returns the JSON values of all ranks, on every rank."""
     return [to_value(text) for text in gather_values(to_tensor(value), group)]
 
 
 def broadcast_json(value: object, src: int = 0, group: ProcessGroup | None = None) -> Any:
-    """Returns the data of rank `src` (of all ranks), on every rank of the group."""
+    """Returns the JSON value of rank `src` (its global number) on every rank of the group."""
     text = to_tensor(value)
     length = torch.tensor([len(text)])
     dist.broadcast(length, src, group)

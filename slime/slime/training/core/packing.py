@@ -1,8 +1,8 @@
-"""Samples of one micro-batch as one flat sequence without padding, in which common starts stand once.
+"""Packs the samples of a micro-batch into one flat sequence without padding, in which common prefixes appear once.
 
-A policy's hidden states of a token depend on the tokens before it alone. So samples that begin alike (turns of one
-session, answers to one prompt) share these tokens: they run through the model once, whatever follows attends to them,
-and gradients add up by themselves.
+In a policy, the hidden state of a token depends only on the tokens before it. Samples with a common prefix (turns of
+one session, answers to one prompt) therefore share its tokens: the model processes them once, all continuations
+attend to them, and autograd sums their gradients.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from slime.vision.positions import rope_positions
 
 Run = tuple[Union[int, "Run"], ...]
 Layout = tuple[Run, ...]
-"""For each run of tokens: the length of its trunk, then the branches that follow it one after the other. A branch is a
-length, or a run of its own. Every branch sees the trunk and itself, not its siblings."""
+"""For each run of tokens: the length of its trunk, then its branches, one after the other. A branch is a length, or
+itself a run. Every branch attends to the trunk and itself, but not to its siblings."""
 
 
 class Piece(NamedTuple):
@@ -34,8 +34,9 @@ class Piece(NamedTuple):
 
     Attributes:
         start, length: its tokens in the pack.
-        path: numbers of the pieces before it, from the root of its run on. before: their tokens.
-        until: number of the first piece that does not go on from here.
+        path: numbers of the pieces that precede it, starting at the root of its run.
+        before: number of their tokens.
+        until: number of the first later piece that does not descend from this one.
     """
 
     start: int
@@ -47,7 +48,7 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=8)
 def pieces_of(layout: Layout) -> tuple[Piece, ...]:
-    """Returns the pieces of a layout as they stand in the pack."""
+    """Returns the pieces of a layout, in the order of the pack."""
     pieces: list[Piece] = []
     start = 0
     left: list[tuple[int | Run, tuple[int, ...]]] = [(run, ()) for run in reversed(layout)]
@@ -67,20 +68,21 @@ def pieces_of(layout: Layout) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A pack: N tokens of several samples, of which T are to be predicted.
+    """A pack of N tokens of several samples, of which T are predicted.
 
     Attributes:
         input_ids, position_ids: [1, N]; positions are those within each sample. With images positions are [3, 1, N].
-        layout: which of the N tokens see each other; the sum of its numbers is N.
+        layout: which of the N tokens attend to each other; the sum of its numbers is N.
         lengths: tokens of each sample, prompt and response.
-        logit_positions: [T], where in N the logits that predict each target stand. Samples that part
-            name the last token before that several times.
-        targets: [T] token ids. temperatures: [T].
+        logit_positions: [T], index in N of the logits that predict each target. A token before several branches is
+            listed once for each.
+        targets: [T] token ids.
+        temperatures: [T].
         counts: targets of each sample; their sum is T.
-        observed: tokens of each sample that the policy did not write and that are to be predicted too: their targets,
-            positions and temperatures follow the T. `without_observed` cuts them off.
+        observed: number of predicted tokens in each sample that the policy did not write; their targets, positions
+            and temperatures follow the T. `without_observed` cuts them off.
         images: those among the N tokens.
-        is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
+        is_filler: replaces an empty micro-batch, so that every rank takes part in every collective.
     """
 
     input_ids: Tensor
@@ -96,7 +98,7 @@ class PackedBatch:
     observed: tuple[int, ...] = ()
 
     def without_observed(self) -> tuple[PackedBatch, Tensor]:
-        """Returns the pack with its T targets alone, and the targets that the policy did not write."""
+        """Returns the pack with only its T targets, and the targets that the policy did not write."""
         size = len(self.targets) - sum(self.observed)
         own = replace(
             self,
@@ -108,7 +110,7 @@ class PackedBatch:
         return own, self.targets[size:]
 
     def spread(self, values: Sequence[float]) -> Tensor:
-        """One number a sample -> [T]. A filler has no samples and gives zeros."""
+        """Expands one number per sample to [T]. A filler has no samples and returns zeros."""
         if self.is_filler:
             return torch.zeros(1, device=self.targets.device)
         counts = torch.tensor(self.counts, device=self.targets.device)
@@ -116,14 +118,15 @@ class PackedBatch:
 
 
 def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False) -> None:
-    """Every rank checks all samples before any is run: one that failed alone would leave the others waiting.
+    """Checks all samples on every rank before any is run; if one rank alone failed later, the others would wait for
+    it.
 
     Args:
-        sees: the model takes images.
+        sees: the model supports images.
 
     Raises:
-        DataError: no prompt token, so nothing predicts the first response token; an id, of the sample or of its teacher,
-            that the model lacks; images, if the model takes none.
+        DataError: a sample has no prompt token, so nothing predicts its first response token; an id of a sample or
+            its teacher is outside the vocabulary; a sample has images that the model does not support.
     """
     for sample in samples:
         sample.validate()
@@ -152,12 +155,12 @@ def pack(
     merge: bool = True,
     observed: bool = False,
 ) -> PackedBatch:
-    """Packs samples that `check_samples` has passed; no sample gives a filler.
+    """Packs samples that `check_samples` has accepted; an empty list gives a filler.
 
     Args:
-        only_trained: predict only tokens with loss mask 1; otherwise every response token.
-        merge: let common starts stand once; otherwise the pack is the samples one after the other.
-        observed: predict tokens that the policy did not write too, within the response and after it.
+        only_trained: predict only tokens with loss mask 1; otherwise, every response token.
+        merge: include common prefixes once; otherwise, the samples are concatenated.
+        observed: also predict tokens that the policy did not write, in the response and after it.
     """
     if not samples:
         return _filler(device)
@@ -191,8 +194,8 @@ def pack(
 
 
 def observed_targets(sample: Sample) -> dict[int, int]:
-    """Returns the tokens that the policy did not write, within the response and after it, by their place counted from
-    its start; none of a removed sample."""
+    """Returns the tokens in the response and after it that the policy did not write, by their index from the
+    response's start; empty for a removed sample."""
     if sample.remove_sample:
         return {}
     tokens = sample.tokens[sample.prompt_length :] + sample.next_tokens
@@ -201,16 +204,16 @@ def observed_targets(sample: Sample) -> dict[int, int]:
 
 @dataclass
 class _Tokens:
-    """The tokens that run through the model."""
+    """The tokens that the model processes."""
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     layout: list[Run] = field(default_factory=list)
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    """For each piece its sample, where it begins there, and here."""
+    """For each piece: its sample, its start in the sample, and its start in the pack."""
 
     def add(self, tokens: Sequence[int], sample: int, position: int = 0) -> int:
-        """Appends tokens of a sample that follow on `position` others, and returns where they start."""
+        """Appends tokens of a sample, the first of which has position `position`; returns their start in the pack."""
         start = len(self.ids)
         self.pieces.append((sample, position, start))
         self.ids += tokens
@@ -221,7 +224,7 @@ class _Tokens:
         return [start for _, _, start in self.pieces[1:]] + [len(self.ids)]
 
     def images(self, samples: Sequence[Sample]) -> tuple[ImagePlace, ...]:
-        """Of all samples, each where its tokens stand here."""
+        """Returns the images of all samples, with the position of their tokens in the pack."""
         return tuple(
             image.moved(start - first)
             for (i, first, start), end in zip(self.pieces, self._ends(), strict=True)
@@ -230,7 +233,7 @@ class _Tokens:
         )
 
     def position_ids(self, samples: Sequence[Sample], device: torch.device) -> Tensor:
-        """[1, N], or with images among the samples [3, 1, N]."""
+        """Returns [1, N], or [3, 1, N] if a sample has images."""
         flat = torch.tensor(self.positions, device=device).unsqueeze(0)
         if not samples:
             return flat
@@ -244,8 +247,8 @@ class _Tokens:
 
 
 def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tokens, list[list[int]]]:
-    """Returns the tokens, with those `behind` the responses or without, and where those of each sample stand, from
-    the last of its prompt on."""
+    """Returns the tokens of the pack, with or without those `behind` the responses, and the index of each sample's
+    tokens, starting with the last one of its prompt."""
     sequences = [sample.tokens + (sample.next_tokens if behind else []) for sample in samples]
     unmerged = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
     tokens = _Tokens()
@@ -263,7 +266,7 @@ def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tok
 
 
 def _run(nodes: Sequence[Node]) -> Run:
-    """Returns the layout of a tree, of which the nodes come before their children."""
+    """Returns the layout of a tree whose nodes precede their children."""
     runs: dict[int, Run] = {}
     for node in reversed(nodes):
         branches = (runs[id(child)] if child.children else child.end - child.start for child in node.children)
@@ -272,8 +275,9 @@ def _run(nodes: Sequence[Node]) -> Run:
 
 
 def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
-    """Returns the common starts of the samples, with the tokens `behind` their responses or without. Tokens of an
-    image are equal only where the images are. Every token of a response counts as a target: old log-probs are of all."""
+    """Returns the common prefixes of the samples, with or without the tokens `behind` their responses. Image tokens
+    are equal only if the images are. Every response token counts as a target, because old log-probs cover all of
+    them."""
     sequences = [
         (_with_images(sample) if sample.images else sample.tokens) + (sample.next_tokens if behind else [])
         for sample in samples
@@ -292,7 +296,7 @@ def _with_images(sample: Sample) -> list[int]:
 
 
 def trained_values(sample: Sample, values: Sequence[float]) -> list[float]:
-    """Returns those of one number a response token that have loss mask 1, in the order of `pack`."""
+    """Selects, from one value per response token, those with loss mask 1, in the order of `pack`."""
     return [value for value, kept in zip(values, sample.mask, strict=True) if kept]
 
 

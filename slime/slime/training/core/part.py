@@ -1,4 +1,4 @@
-"""The part of a checkpoint for one trained model and its optimizer."""
+"""The checkpoint part of one trained model and its optimizer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from torch.distributed.fsdp import FSDPModule
 
 @dataclass(frozen=True)
 class Part:
-    """A model that is trained, and its optimizer.
+    """A trained model and its optimizer.
 
-    `prefix` distinguishes several; the policy has none. `steps`: optimizer steps of a part that counts its own.
+    `prefix` distinguishes several parts; the policy's is empty. `steps`: optimizer steps, if the part has its own
+    count.
     """
 
     model: Any
@@ -32,21 +33,22 @@ class Part:
 
     @property
     def moved(self) -> list[Tensor]:
-        """Returns the tensors that the optimizer moves: weights, or copies of them in fp32. Empty without
+        """Returns the tensors that the optimizer updates: the weights, or fp32 copies of them. Empty without an
         optimizer."""
         groups = self.optimizer.param_groups if self.optimizer else []
         return [parameter for group in groups for parameter in group["params"]]
 
     def publish(self) -> None:
-        """Lets the values of `moved` compute. Every rank must call this. Here they are the weights themselves."""
+        """Copies the values of `moved` to the weights that compute. Every rank must call this. Here they are the same
+        tensors."""
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
-        """Returns the tensors that DCP saves, or fills in place: "model" and, if requested, "optimizer"; frozen
+        """Returns the tensors that DCP saves or fills in place: "model" and, if requested, "optimizer"; frozen
         weights are omitted."""
         options = _options(self.model)
         parameters = self.model.named_parameters(remove_duplicate=False)
         frozen = {name for name, parameter in parameters if not parameter.requires_grad}
-        tensors = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
+        tensors = get_model_state_dict(self.model, options=options)  # omits tied weights except for one name
         state: dict[str, Any] = {"model": {name: x for name, x in tensors.items() if name not in frozen}}
         if with_optimizer:
             assert self.optimizer is not None
@@ -54,12 +56,12 @@ class Part:
         return state
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Returns names and shapes of all weights of the model, of which `state` has this rank's. Every rank must
-        call this."""
+        """Returns names and shapes of all weights of the model; `state` has those of this rank. Every rank must call
+        this."""
         return {name: list(tensor.shape) for name, tensor in state["model"].items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Applies the values that DCP has filled in."""
+        """Loads the values that DCP has filled in."""
         options = _options(self.model)
         set_model_state_dict(self.model, state["model"], options=options)
         if "optimizer" in state:
@@ -68,7 +70,7 @@ class Part:
 
 
 def tensors_of(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
-    """Returns the tensors that DCP saves, or fills in place; optimizers of the parts in `stepped`."""
+    """Returns the tensors that DCP saves or fills in place; includes the optimizers of the parts in `stepped`."""
     return {
         part.prefix + name: tensors
         for part in parts
@@ -77,15 +79,15 @@ def tensors_of(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
 
 
 def _options(model: Any) -> StateDictOptions:
-    """Frozen weights are not part of a checkpoint."""
+    """Returns the options that exclude frozen weights."""
     return StateDictOptions(
         ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
     )
 
 
 def reshard(model: Any) -> None:
-    """Lets FSDP give up the whole weights that a forward pass without backward leaves behind, in the dtype that it
-    computes in: they would be taken for the model's own. Other models stay as they are."""
+    """Frees the unsharded weights that FSDP keeps after a forward pass without backward. They have the compute dtype
+    and would be taken for the model's own. Does nothing for other models."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

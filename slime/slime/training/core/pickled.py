@@ -1,7 +1,7 @@
-"""Reads a pickle as data: nothing that it names is imported, called or changed.
+"""Reads a pickle as data: imports, calls and changes nothing that it names.
 
-A pickle is a program for a small stack machine. The machine here knows the steps that plain values and objects need, and
-keeps an object as the name of its class, its arguments and its state. The caller decides what to make of them.
+A pickle is a program for a small stack machine. This implementation supports the steps that plain values and objects
+need, and represents an object by its class name, arguments and state. The caller interprets them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Name(NamedTuple):
-    """A class or function that a pickle names."""
+    """The name of a class or function in a pickle."""
 
     module: str
     name: str
@@ -25,7 +25,7 @@ class Name(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Named:
-    """An object of a pickle: what makes it, with which arguments, and its state (None: it has none)."""
+    """An object in a pickle: its constructor, the arguments, and its state (None: no state)."""
 
     kind: Name
     arguments: tuple[object, ...] = ()
@@ -36,10 +36,10 @@ def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
     """Returns the value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and `Named`.
 
     Args:
-        allowed: what the pickle may name.
+        allowed: names that the pickle may contain.
 
     Raises:
-        UnpicklingError: it names something else, is broken, or takes a step that such values do not need.
+        UnpicklingError: it contains another name, is corrupt, or has a step that such values do not need.
     """
     machine = _Machine(allowed)
     try:
@@ -74,7 +74,7 @@ class _Machine:
         return items
 
     def last(self, number: int) -> None:
-        """The last values become a tuple."""
+        """Replaces the last values on the stack by a tuple of them."""
         if len(self.stack) < number:
             raise IndexError("too few values")
         self.stack[-number:] = [tuple(self.stack[-number:])]
@@ -92,7 +92,7 @@ class _Machine:
         self.name(module, name)
 
     def make(self) -> None:
-        """REDUCE and NEWOBJ: kept, not done."""
+        """REDUCE and NEWOBJ: records the call without making it."""
         arguments, kind = self.stack.pop(), self.stack.pop()
         if not (isinstance(kind, Name) and isinstance(arguments, tuple)):
             raise TypeError("only what has a name makes objects")
@@ -115,7 +115,7 @@ class _Machine:
         if not isinstance(owner, dict) or len(values) % 2:
             raise TypeError("entries for what is no dictionary")
         for key, value in zip(values[::2], values[1::2], strict=True):
-            # The hash of tuples within tuples would need as much of the C stack as the pickle likes.
+            # Hashing nested tuples would use as much of the C stack as the pickle specifies.
             if not isinstance(key, str | int | Named):
                 raise TypeError(f"{type(key).__name__} as a key")
             owner[key] = value

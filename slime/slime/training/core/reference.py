@@ -1,4 +1,4 @@
-"""The model that the policy is compared with by KL: frozen, or following the policy every so many rollouts."""
+"""The reference model of the KL term: frozen, or updated from the policy after a number of rollouts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ PREFIX = "reference_"
 
 
 class Reference:
-    """The reference of one rank; every rank makes the same calls.
+    """The reference model on one rank; all ranks must make the same calls.
 
-    Frozen, it is the base of the policy's adapters if that is the same model, so it takes no memory. One that
-    follows the policy (--ref-update-interval) is part of checkpoints.
+    A frozen reference that equals the base of the policy's adapters is that base, so it takes no memory. A reference
+    that is updated (--ref-update-interval) is part of checkpoints.
 
     Args:
         policy: the model that is trained.
-        first: folder of the weights that the policy started from.
-        load: the model in a folder, spread over the ranks as the policy is.
+        first: folder of the policy's initial weights.
+        load: loads the model in a folder, sharded like the policy.
 
     Raises:
-        ConfigError: the reference shall follow a policy of another shape.
+        ConfigError: the reference is updated from a policy of another shape.
 
     Attributes:
-        followed: it took over the policy's weights after the last rollout.
+        followed: whether it copied the policy's weights after the last rollout.
     """
 
     followed = False
@@ -49,7 +49,7 @@ class Reference:
         if args.use_lora and self.is_always(first):
             return
         self.model = load(args.ref_load)
-        self.model.requires_grad_(self.follows)  # checkpoints hold what could be trained
+        self.model.requires_grad_(self.follows)  # checkpoints contain only trainable weights
         if self.follows and self.model.shapes() != policy.shapes():
             raise ConfigError(
                 f"--ref-update-interval: the model in {args.ref_load} has another shape than the policy and cannot "
@@ -58,28 +58,29 @@ class Reference:
 
     @property
     def follows(self) -> bool:
-        """Returns whether it copies the policy's weights from time to time."""
+        """Returns whether the policy's weights are copied to it at intervals."""
         return self.interval is not None
 
     def is_always(self, folder: str) -> bool:
-        """Returns whether it is the model in `folder` and stays so."""
+        """Returns whether it always has the weights of the model in `folder`."""
         return not self.follows and self.folder == Path(folder).resolve()
 
     def log_probs(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
     ) -> dict[int, list[float]]:
-        """Returns log-probs of the trained tokens, by position of the sample."""
+        """Returns log-probs of the trained tokens, by sample position."""
         with self.policy.without_adapters() if self.model is self.policy else nullcontext():
             return trained_log_probs(self.model, micro_batches, samples, device, merge=self.merge)
 
     def follow(self, rollout_id: int) -> bool:
-        """Copies the policy's weights if `rollout_id`, just trained, ends an interval. Returns whether it did."""
+        """Copies the policy's weights if the trained rollout `rollout_id` ends an interval. Returns whether it
+        did."""
         self.followed = self.interval is not None and (rollout_id + 1) % self.interval == 0
         if self.followed:
             self.model.take_over(self.policy)
         return self.followed
 
     def follow_again(self) -> None:
-        """Copies the policy's weights that changed after the rollout for which `follow` was last called."""
+        """Repeats the copy of the last `follow`, if the policy's weights changed after it."""
         if self.followed:
             self.model.take_over(self.policy)

@@ -1,7 +1,7 @@
-"""Reads torch's distributed checkpoints without running code that an attacker may have put into them.
+"""Reads torch's distributed checkpoints without running code that an attacker may have put in them.
 
-Their index is a pickle. It is read as data (`pickled.py`), and the index is built from the fields that reading needs,
-each of them checked. Values that are no tensors are read with `weights_only`.
+The index of a checkpoint is a pickle. It is read as data (`pickled.py`), and the index is rebuilt from the fields
+that reading needs, each of which is checked. Values other than tensors are read with `weights_only`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ALLOWED = frozenset(
         ),
         # Megatron-LM keeps the plans of its ranks in the index
         *(Name(PLANS, kind) for kind in ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData")),
-        # Members of enumerations, as some Pythons (3.11.2 of Debian 12) write them
+        # Enum members, as some Python versions (3.11.2 of Debian 12) pickle them
         *(Name(module, "getattr") for module in ("builtins", "__builtin__")),
         *(Name(module, "PosixPath") for module in ("pathlib", "pathlib._local")),
         Name(FILES, "_StoragePrefix"),
@@ -66,14 +66,14 @@ ALLOWED = frozenset(
         ),
     )
 )
-"""Names that the index of a checkpoint may contain; none of them is ever called."""
+"""Names that a checkpoint's index may contain; none of them is called."""
 
 
 class SafeReader(FileSystemReader):
-    """A reader of the folder `path` that runs no code from it, and reads no file outside of it.
+    """Reads the checkpoint folder `path`; runs no code from it and reads no file outside it.
 
     Raises (at `read_metadata`):
-        CheckpointError: the index is missing, broken, or holds what an index does not.
+        CheckpointError: the index is missing, corrupt, or has unexpected contents.
     """
 
     index: Metadata | None = None
@@ -92,7 +92,7 @@ class SafeReader(FileSystemReader):
 
 
 def read_index(data: bytes) -> Metadata:
-    """Returns the index that `.metadata` holds. Raises UnpicklingError for anything else."""
+    """Returns the index in `.metadata`. Raises UnpicklingError if `data` is something else."""
     try:
         fields = _fields(read_pickle(data, ALLOWED), "Metadata")
         return Metadata(
@@ -106,7 +106,7 @@ def read_index(data: bytes) -> Metadata:
 
 
 def _fields(value: object, kind: str, module: str = INDEX) -> dict[object, object]:
-    """Returns the fields of an object of the class `kind`."""
+    """Returns the fields of an object of class `kind`."""
     if not (isinstance(value, Named) and value.kind == Name(module, kind) and isinstance(value.state, dict)):
         raise TypeError(f"no {kind}")
     return value.state
@@ -172,7 +172,7 @@ def _key(value: object) -> MetadataIndex:
 
 
 def _place(value: object) -> _StorageInfo:
-    """Returns the file of the folder, and the bytes in it."""
+    """Returns a file of the folder, and a range of bytes in it."""
     fields = _fields(value, INFO.name, INFO.module)
     name = _text(fields["relative_path"])
     if name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -187,7 +187,7 @@ def _place(value: object) -> _StorageInfo:
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """Values that are no tensors are read as plain values."""
+    """Loads values other than tensors as plain values."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn

@@ -1,7 +1,7 @@
-"""A distribution with rows divided over ranks: each computes the rows of its own tokens, and all receive the results
-of every row.
+"""A distribution whose rows are divided over ranks: each rank computes the rows of its own tokens, and all ranks
+receive all results.
 
-Only a few numbers a token go from rank to rank. Every rank computes the same losses, over all tokens.
+Ranks exchange only a few numbers per token. Every rank computes the same losses, over all tokens.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class _Share(torch.autograd.Function):
-    """Rows of all ranks on each. The later layers compute the same on each, so the sum of all gradients of this
-    rank's rows is its own one, as often as there are ranks."""
+    """Gathers the rows of all ranks on each rank. Later layers compute the same on every rank, so the summed gradient
+    of this rank's rows is its own gradient times the number of ranks."""
 
     @staticmethod
     def forward(ctx: Any, own_rows: Tensor, numbers: Tensor, total: int, group: ProcessGroup) -> Tensor:
@@ -53,18 +53,20 @@ class OwnRows:
     group: ProcessGroup
 
     def share(self, own_rows: Tensor) -> Tensor:
-        """[t, ...] of this rank -> [T, ...] of all, on each. Its gradient counts as often as there are ranks."""
+        """Gathers [t, ...] of each rank to [T, ...] on every rank. Its gradient is multiplied by the number of
+        ranks."""
         if self.group.size() == 1:
             return own_rows
         return _Share.apply(own_rows, self.numbers, self.total, self.group)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class SharedRows:
-    """The results are the same on every rank. Every rank must make the same calls.
+    """A distribution whose results are the same on every rank. All ranks must make the same calls.
 
     Args:
         own: of the rows of this rank.
-        hidden: [t, H], what these are made of. of: makes them.
+        hidden: [t, H], their hidden states.
+        of: computes the distribution of hidden states.
     """
 
     def __init__(
@@ -75,12 +77,13 @@ class SharedRows:
 
     def log_probs(self, ids: Tensor) -> Tensor:
         """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
-        if self._asked is None or self._asked[0] is not ids:  # one in chunks knows the same tensor again
+        # a chunked distribution recognizes the same tensor by identity
+        if self._asked is None or self._asked[0] is not ids:
             self._asked = ids, ids[self.rows.numbers]
         return self.rows.share(self.own.log_probs(self._asked[1]))
 
     def logsumexp(self) -> Tensor:
-        """Log-normaliser of the tempered logits, [T]."""
+        """Returns the log-normaliser of the tempered logits, [T]."""
         return self.rows.share(self.own.logsumexp())
 
     def entropy(self) -> Tensor:
@@ -88,13 +91,13 @@ class SharedRows:
         return self.rows.share(self.own.entropy())
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns the k most likely tokens: (log-probs [T, K] in descending order, ids [T, K])."""
         values, ids = self.own.topk(k)
         return self.rows.share(values), self.rows.share(ids)
 
     @torch.no_grad()
     def guided(self, plain: SharedRows, strength: float) -> SharedRows:
-        """See Distribution; without gradients. Behind another prompt a token may be another rank's, so its hidden state
-        comes here."""
+        """See Distribution; without gradients. After another prompt, a token may belong to another rank, so hidden
+        states are exchanged."""
         here = plain.rows.share(plain.hidden)[self.rows.numbers]
         return SharedRows(self.own.guided(self.of(here), strength), self.rows, self.hidden, self.of)

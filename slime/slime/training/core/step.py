@@ -1,6 +1,6 @@
-"""The gradient of one optimizer step over the micro-batches of a schedule, and log-probs without one.
+"""Computes the gradient of one optimizer step over the micro-batches of a schedule, and log-probs without gradients.
 
-With --echo-coef the tokens that the policy did not write are learned too, in addition to the trained ones of a pack.
+With --echo-coef, the tokens of a pack that the policy did not write are learned too.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of this rank's share of one optimizer step.
+    """The inputs of this rank's share of an optimizer step.
 
     Attributes:
-        micro_batches: of this rank, as positions in `data.samples`.
-        denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
+        micro_batches: this rank's micro-batches, as positions in `data.samples`.
+        denominator: number of samples in the whole step, or of tokens with --calculate-per-token-loss.
         teach: (number of the micro-batch, pack, distribution) -> a teacher's log-probs of likely ids.
-        following: the micro-batches whose samples follow their teacher alone.
+        following: the micro-batches whose samples follow only their teacher.
     """
 
     args: Arguments
@@ -70,7 +70,7 @@ class StepInputs:
     following: Following = field(default_factory=Following)
 
     def packs(self) -> list[PackedBatch]:
-        """Returns each micro-batch as one flat sequence, laid out as the loss takes it."""
+        """Returns each micro-batch as one flat sequence, in the layout that the loss needs."""
         merge = self.args.merge_prefixes
         plain: LayOut = partial(pack, merge=merge)
         lay_out: LayOut = custom_pack
@@ -86,8 +86,8 @@ class StepInputs:
     def loss_of(
         self, number: int, packed: PackedBatch, seen: Any
     ) -> tuple[LossOutput, PackedBatch, Tensor | None]:
-        """Loss and metrics of a pack, its trained part, and the log-probs of the targets [T]; None if its samples follow
-        their teacher alone.
+        """Returns loss and metrics of a pack, its trained part, and the log-probs of the targets [T]. The log-probs
+        are None if the samples follow only their teacher.
 
         `seen` is the model's output for the pack: a distribution, or logits for a custom loss.
         """
@@ -112,7 +112,7 @@ class StepInputs:
     def _of_components(
         self, number: int, packed: PackedBatch, dist: Distribution
     ) -> tuple[LossOutput, Tensor]:
-        """Like `loss_of`; the log-probs are mostly those that the loss has requested."""
+        """Like `loss_of`; reuses the log-probs that the loss computes if possible."""
         args, micro_batch = self.args, self.micro_batches[number]
         batch = loss_batch(micro_batch, packed, self.data, self.denominator, args.reward_key)
         if self.teach is not None:
@@ -130,7 +130,7 @@ class StepInputs:
 def forward_backward(
     learner: Learner[TrainedModel], inputs: StepInputs, on_log_probs: OnLogProbs
 ) -> dict[str, float]:
-    """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks."""
+    """Accumulates the gradient of the step's loss; returns the step's metrics. Both include all ranks."""
     seen_log_probs: list[tuple[MicroBatch, PackedBatch, Tensor]] = []
     metrics: list[dict[str, Tensor]] = []
 
@@ -148,7 +148,7 @@ def forward_backward(
 
 
 def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Sums by name. Reading a tensor waits for the GPU, so this follows the last backward."""
+    """Returns sums by name. Reading a tensor waits for the GPU, so call this after the last backward pass."""
     sums: dict[str, float] = {}
     for part in metrics:
         for name, value in part.items():
@@ -157,7 +157,8 @@ def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _keep_normaliser(dist: Distribution) -> None:
-    """Computes that of a vocabulary cut over ranks with its gradient, before a teacher asks for it without."""
+    """Computes the normaliser of a vocabulary that is cut over ranks with its gradient, before a teacher requests it
+    without."""
     whole = dist.whole if isinstance(dist, Rows) else dist
     own = whole.own if isinstance(whole, SharedRows) else whole
     if isinstance(own, ShardedDistribution):
@@ -167,10 +168,11 @@ def _keep_normaliser(dist: Distribution) -> None:
 def step_reducer(
     denominator: float, packed: PackedBatch, per_token: bool, of_tokens: Sequence[float] | None = None
 ) -> Reducer:
-    """Returns the mean over the trained tokens of the step, or over its samples of the mean over their trained tokens.
+    """Returns a function that averages over the trained tokens of the step, or over samples the means of their
+    trained tokens.
 
     Args:
-        of_tokens: [T], further weights that leave the denominators as they are.
+        of_tokens: [T], additional weights that do not change the denominators.
     """
     weights = packed.spread([1.0 if per_token else 1.0 / count for count in packed.counts])
     if of_tokens:
@@ -179,7 +181,7 @@ def step_reducer(
 
 
 def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArguments) -> list[float] | None:
-    """Returns the weights of the trained tokens, by their age and the weights of their samples; None if all are 1."""
+    """Returns the weights of the trained tokens, from their ages and their samples' weights; None if all are 1."""
     samples = [data.samples[i] for i in micro_batch]
     if args.max_staleness is None and all(sample.loss_weight == 1 for sample in samples):
         return None
@@ -197,8 +199,7 @@ def loss_batch(
     denominator: float = 1.0,
     reward_key: str | None = None,
 ) -> LossBatch:
-    """Returns the inputs of the loss, aligned with the targets of the pack. A filler is one token that counts
-    nothing."""
+    """Returns the inputs of the loss, aligned with the targets of the pack. A filler is one token with weight 0."""
     samples, device = [data.samples[i] for i in micro_batch], packed.targets.device
     masks = [torch.tensor(sample.mask, dtype=torch.bool, device=device) for sample in samples]
     engine = {
@@ -232,12 +233,13 @@ def loss_batch(
 
 
 def _reward(sample: Sample, key: str | None) -> float:
-    """For custom losses; where distillation needs no rewards, there may be none."""
+    """Returns a sample's reward for custom losses; it may be missing if distillation needs no rewards."""
     return math.nan if sample.reward is None else sample.get_reward_value(key)
 
 
 def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> tuple[Tensor, Tensor] | None:
-    """Returns the teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
+    """Returns the teacher's log-probs of the sampled tokens, and a mask of the tokens that have one; None if no token
+    has."""
     per_sample = [data.teacher_of(i) for i in micro_batch]
     if all(part is None for part in per_sample):
         return None
@@ -247,13 +249,14 @@ def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> 
 
 
 def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
-    """Returns the mask [T] of tokens that were sampled by weights older than those before the update."""
+    """Returns the mask [T] of tokens sampled by weights older than the current ones."""
     written_before = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
     return torch.tensor(written_before if micro_batch else [False], device=packed.targets.device)
 
 
 def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
-    """Returns the engine's log-probs of companions that were sampled as they are; NaN for all others."""
+    """Returns the engine's log-probs of companions that have them, and NaN for all other samples; None without such
+    companions."""
     samples = {i: data.samples[i] for i in micro_batch}
     companions = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
     if not companions:
@@ -270,7 +273,7 @@ def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -
 def values_of(
     micro_batch: MicroBatch, packed: PackedBatch, by_position: Mapping[int, object] | None
 ) -> Tensor | None:
-    """Values, by position, of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
+    """Selects from values by position those of the micro-batch's tokens, [T]; None if a sample has no values."""
     if by_position is None or not all(i in by_position for i in micro_batch):
         return None
     device = packed.targets.device
@@ -289,12 +292,12 @@ def trained_log_probs(
     on_distribution: OnDistribution | None = None,
     **how: Any,
 ) -> dict[int, list[float]]:
-    """Returns log-probs of the samples in `micro_batches`, by position, from the same function as in training.
+    """Returns log-probs of the samples in `micro_batches`, by position, computed by the same function as in training.
 
-    Only the dropout of adapters is off.
+    Only the dropout of adapters is disabled.
 
     Args:
-        on_distribution: sees the distribution of every micro-batch, with its number.
+        on_distribution: called with the number and the distribution of every micro-batch.
     """
     by_position: dict[int, list[float]] = {}
     model.eval()
@@ -314,7 +317,7 @@ def trained_log_probs(
 
 
 def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> dict[int, list[float]]:
-    """Splits values [T] of a pack into one list a sample."""
+    """Splits a pack's values [T] into one list per sample."""
     if packed.is_filler:
         return {}
     parts = torch.split(values, list(packed.counts))
@@ -323,7 +326,7 @@ def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> d
 
 @dataclass(frozen=True)
 class Others:
-    """Tokens that the policy did not write: their distribution, ids [E], and their number in each sample."""
+    """Tokens that the policy did not write: their distribution, ids [E], and number in each sample."""
 
     dist: Distribution
     ids: Tensor
@@ -331,7 +334,7 @@ class Others:
 
 
 def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, Distribution, Others | None]:
-    """Returns the pack and the distribution of its trained tokens, and the other tokens; None if there are none."""
+    """Splits pack and distribution into the trained tokens and the others; the latter are None if there are none."""
     if not sum(packed.observed):
         return packed, seen, None
     own, ids = packed.without_observed()
@@ -347,10 +350,10 @@ def add_echo(
     denominator: float,
     of_samples: Sequence[float],
 ) -> LossOutput:
-    """Returns the loss with `echo_coef` times the cross-entropy of what others wrote.
+    """Returns the loss plus `echo_coef` times the cross-entropy of tokens that the policy did not write.
 
-    With --calculate-per-token-loss its tokens are summed over the trained tokens of the step, else it is the mean over
-    samples of the mean over such tokens of each.
+    With --calculate-per-token-loss, the sum over these tokens is divided by the step's trained tokens. Otherwise, it
+    is the mean over samples of each sample's mean over these tokens.
 
     Args:
         of_samples: a factor for the tokens of each sample.

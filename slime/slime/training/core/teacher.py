@@ -1,8 +1,8 @@
-"""The teacher in the trainer: which model it is, and its passes over hinted prompts with the student's response.
+"""The teacher in the trainer: chooses its model and runs it on hinted prompts followed by the student's response.
 
-Every hint of a sample is one sequence, `teacher_tokens_candidates`; the response's own ids follow the hinted prompt,
-so position t of each hint teaches response token t. Logits are computed at response positions only, at the
-temperature of the student. A sample runs as many sequences as it has hints, and none if the loss needs no teacher.
+Every hint of a sample gives one sequence of `teacher_tokens_candidates`. The response ids follow the hinted prompt,
+so position t under each hint teaches response token t. Logits are computed only at response positions, at the
+student's temperature. A sample gives one sequence per hint, or none if the loss needs no teacher.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class TeacherSequence(NamedTuple):
-    """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads, and the
-    sample itself, with the same response after its plain prompt."""
+    """One hint of one sample: the sample's position in the micro-batch, the number of the hint, the teacher's
+    sequence, and the sample with the same response after its plain prompt."""
 
     owner: int
     hint: int
@@ -51,8 +51,8 @@ class Teacher:
 
     Args:
         model: None if the samples contain the teacher's log-probs (--teacher-source inference).
-        computing: inside of it the model computes what the teacher computes.
-        is_fixed: the teacher's weights never change, so its answers about samples that come again are kept.
+        computing: context manager in which the model computes the teacher's output.
+        is_fixed: the teacher's weights never change, so its outputs are cached for samples that are repeated.
     """
 
     def __init__(
@@ -72,13 +72,14 @@ class Teacher:
         self.distance = TeacherDistance()
 
     def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
-        """Reads the teacher's log-probs of the sampled tokens of one step, if the loss needs them. Every rank must
+        """Adds the teacher's log-probs of the sampled tokens of one step, if the loss needs them. Every rank must
         call this."""
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
 
     def lead(self, number: int, step: Step, data: TrainBatch, device: torch.device) -> None:
-        """Keeps the teacher's likely ids for the samples of a step that follow it alone. Every rank must call this."""
+        """Stores the teacher's likely ids for those samples of a step that follow only their teacher. Every rank must
+        call this."""
         for part in step.others():
             data.followed[number, part] = self.followed(step, part, data.samples, device)
 
@@ -98,8 +99,8 @@ class Teacher:
         return ask(everywhere) if self.kept is None else self.kept.read(everywhere, samples, ask, device)
 
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
-        """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
-        log-probs."""
+        """Returns a callback that stores the distillation targets during the pass for old log-probs; None if the loss
+        needs no likely ids."""
         if not self.over_topk:
             return None
 
@@ -109,8 +110,8 @@ class Teacher:
         return keep
 
     def teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """Returns a function that gives the teacher's kept targets. In the first step it asks the teacher between
-        forward and backward, so that the policy needs no pass of its own for it."""
+        """Returns a function that gives the teacher's stored targets. In the first step, the function runs the
+        teacher between forward and backward, so the policy needs no additional pass."""
         if not self.over_topk:
             return None
 
@@ -121,8 +122,8 @@ class Teacher:
         return teach
 
     def sampled(self, step: Step, samples: Sequence[Sample], device: torch.device) -> dict[int, list[float]]:
-        """Returns log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
-        without hint are missing. Every rank must call this."""
+        """Returns the log-probs of the trained tokens of this rank's samples under the shortest hint, by position;
+        samples without a hint are omitted. Every rank must call this."""
         by_sample: dict[int, list[float]] = {}
         rounds = [
             (micro_batch, sequences)
@@ -161,10 +162,11 @@ class Teacher:
         packed: PackedBatch,
         student: Distribution,
     ) -> TopKTargets:
-        """Returns the targets of the T tokens of micro-batch `number` of this rank. Every rank must call this.
+        """Returns the distillation targets of the T tokens of this rank's micro-batch `number`. Every rank must call
+        this.
 
         Args:
-            student: of `packed`, under the policy before the update.
+            student: distribution of `packed` under the policy before the update.
         """
         args, own = self.args, [samples[i] for i in step.ranks[self.rank][number]]
         k, mode = args.distill_topk, args.distill_subset_mode
@@ -187,11 +189,11 @@ class Teacher:
         asked: Tensor | None,
         k: int,
     ) -> Candidates:
-        """One pass over every hint: log-probs of the ids `asked` for [T, K], the teacher's own likely ids, or
-        both.
+        """Runs the teacher once for every hint: returns log-probs of the requested ids `asked` [T, K], the teacher's
+        own likely ids, or both.
 
         Args:
-            micro_batches: of all ranks; this rank's is `packed`.
+            micro_batches: those of all ranks; this rank's is `packed`.
         """
         length, device = len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
@@ -217,10 +219,10 @@ class Teacher:
     def _passes(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
-        """Packs of this rank's sequences and the teacher's distribution of them.
+        """Yields packs of this rank's sequences with the teacher's distribution of each.
 
-        With --teacher-guidance a second forward of each reads the plain prompts, unless all ranks' teachers read these
-        anyway.
+        With --teacher-guidance, a second forward pass reads the plain prompts, unless the teachers of all ranks read
+        only these.
         """
         everywhere = [samples[i] for micro_batch in micro_batches for i in micro_batch]
         is_guided = any(tokens != sample.tokens for sample in everywhere for tokens in self.prompts(sample))
@@ -249,14 +251,14 @@ class Teacher:
     def _rounds(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample]
     ) -> list[list[TeacherSequence]]:
-        """This rank's sequences of its micro-batch, by forward; as many as the rank with the most has, so that all ranks
-        run the same number of forwards."""
+        """Splits this rank's sequences into forward passes; every rank gets as many as the rank that needs the
+        most."""
         packs = [self._packs(micro_batch, samples) for micro_batch in micro_batches]
         own_packs = packs[self.rank]
         return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
-        """Returns the sequences of a micro-batch in order, cut if they exceed the limits of a micro-batch."""
+        """Returns the sequences of a micro-batch in order, split at the limits of a micro-batch."""
         args = self.args
         parts: list[list[TeacherSequence]] = []
         tokens = 0
@@ -276,7 +278,7 @@ class Teacher:
         return parts
 
     def _sequences(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> Iterator[TeacherSequence]:
-        """Yields the teacher's sequences. The common start of a sample's hinted prompts counts as their prompt, so
+        """Yields the teacher's sequences. The common prefix of a sample's hinted prompts counts as their prompt, so
         that packing can share it."""
         for owner, i in enumerate(micro_batch):
             sample = samples[i]
@@ -294,8 +296,8 @@ class Teacher:
                 yield TeacherSequence(owner, hint, read, sample)
 
     def prompts(self, sample: Sample) -> list[list[int]]:
-        """Returns the teacher's prompts, in as many versions as are compared: the hints that are used, or the prompt
-        as it is where the loss wants a teacher without a hint too."""
+        """Returns the teacher's prompts for a sample: one for each used hint, or the plain prompt if the loss wants a
+        teacher without a hint."""
         candidates = sample.teacher_tokens_candidates or []
         if not candidates and self.without_hint == "plain":
             return [sample.tokens]
@@ -303,18 +305,18 @@ class Teacher:
 
 
 def is_own_hinted(sample: Sample) -> bool:
-    """Returns whether a sample belongs to the batch itself, and a hint teaches it."""
+    """Returns whether a sample is from the batch itself (not a companion) and has a hint."""
     return not sample.companion and bool(sample.teacher_tokens_candidates or sample.teacher_topk_indices)
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """Returns how many tokens all prompts begin with."""
+    """Returns the number of equal tokens at the start of all prompts."""
     columns = zip(*prompts, strict=False)
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candidates:
-    """Returns the candidates in the samples: the K likeliest ids of their one teacher."""
+    """Returns the candidates stored in the samples: the K most likely ids of their single teacher."""
     length, device = len(packed.targets), packed.targets.device
     present = torch.zeros(1, length, dtype=torch.bool, device=device)
     log_probs = torch.zeros(1, length, k, device=device)
@@ -332,7 +334,8 @@ def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candid
 
 
 def hint_groups(samples: Sequence[Sample], packed: PackedBatch) -> Tensor:
-    """[T]: tokens that get one hint together, which are those of a sample, or of a step of an agent."""
+    """Returns group numbers [T]: tokens of one group get the same hint. A group is a sample, or one step of an
+    agent."""
     groups: list[int] = []
     number = 0
     for sample in samples:
@@ -357,17 +360,17 @@ def make_teacher(
     first: str,
     load: Callable[[str], TrainedModel],
 ) -> Teacher:
-    """Returns the teacher of the flags.
+    """Returns the teacher that the flags describe.
 
     Args:
-        replica: which samples of a step are this rank's.
-        policy: the model that is trained. reference: of the KL term; its model teaches too where it is the same
-            and stays the same.
-        first: folder of the weights that training began with.
-        load: the model in a folder, spread over the ranks as the policy is.
+        replica: number that selects this rank's samples of a step.
+        policy: the model that is trained.
+        reference: the KL term's reference; its model is shared if it is the same model and never changes.
+        first: folder of the initial weights.
+        load: loads the model in a folder, sharded like the policy.
 
     Raises:
-        ConfigError: a model that cannot be loaded, or with another vocabulary.
+        ConfigError: the model cannot be loaded, or has another vocabulary.
     """
     if args.teacher_source != "trainer":
         return Teacher(args, replica, None)
@@ -391,7 +394,7 @@ def make_teacher(
 
 
 def check_tokenizer(teacher: str, student: str) -> None:
-    """Raises ConfigError if the two folders' tokenizers give one id to different tokens."""
+    """Raises ConfigError if an id stands for different tokens in the two folders' tokenizers."""
     has = [any((Path(folder) / name).is_file() for name in TOKENIZER_FILES) for folder in (teacher, student)]
     if not all(has):
         return

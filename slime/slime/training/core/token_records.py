@@ -1,7 +1,7 @@
-"""The effect of a training step on every token, kept for inspection: `RUN_DIR/token_records/rollout-000012.jsonl`.
+"""Records the effect of a training step on every token: `RUN_DIR/token_records/rollout-000012.jsonl`.
 
-One line a sample, its lists over all response tokens, null where a token is not trained. The newest files stay
-(--keep-token-records); a program that has copied them may remove them.
+One line per sample; its lists cover all response tokens, with null at untrained tokens. The newest files are kept
+(--keep-token-records); a program that has copied a file may delete it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DIGITS = 5
 
 
 class TokenRecords:
-    """Collects the tokens of one rollout on one rank; of several epochs the first counts."""
+    """Collects the token records of one rollout on one rank; with several epochs, only the first is recorded."""
 
     def __init__(self, args: Arguments, rollout_id: int, version: int) -> None:
         self._args = args
@@ -41,11 +41,11 @@ class TokenRecords:
         self._gaps: dict[int, list[float]] = {}
 
     def add_log_probs(self, log_probs: dict[int, list[float]]) -> None:
-        """The trainer's log-probs of trained tokens, by position of the sample."""
+        """Adds the trainer's log-probs of trained tokens, by sample position."""
         self._log_probs = log_probs | self._log_probs
 
     def watching(self, teach: Teach, micro_batches: Sequence[MicroBatch]) -> Teach:
-        """`teach`, whose choices are noted."""
+        """Wraps `teach` so that its results are recorded."""
 
         def watched(number: int, packed: PackedBatch, seen: Distribution) -> TopKTargets:
             targets = teach(number, packed, seen)
@@ -59,7 +59,7 @@ class TokenRecords:
         return watched
 
     def write(self, data: TrainBatch, rank: int) -> None:
-        """Every rank must call this; the first one writes what all know."""
+        """Writes the records of all ranks on rank 0; every rank must call this."""
         merged = [merge_over_ranks(one) for one in (self._advantages(data), self._log_probs, self._hints)]
         gaps = merge_over_ranks(self._gaps | self._of_sampled_tokens(data))
         if rank:
@@ -82,8 +82,7 @@ class TokenRecords:
         return {i: values.tolist() for i, values in (data.advantages or {}).items()}
 
     def _of_sampled_tokens(self, data: TrainBatch) -> dict[int, list[float]]:
-        """Returns the differences for a teacher that scored the sampled tokens alone: the policy's log-prob less its
-        own."""
+        """Returns the policy's minus the teacher's log-prob, for a teacher that scored only the sampled tokens."""
         pairs = {i: (own, data.teacher_of(i)) for i, own in self._log_probs.items() if i not in self._gaps}
         return {
             i: [a - b for a, b in zip(own, teacher, strict=True)]
@@ -100,13 +99,14 @@ class TokenRecords:
 
 
 def disagreement(targets: TopKTargets) -> Tensor:
-    """KL of the policy to its teacher over the compared ids [T], in nats: a part of the whole one."""
+    """Returns the part of the KL [T] of the policy from its teacher that comes from the compared ids, in nats."""
     terms = targets.old_log_probs.exp() * (targets.old_log_probs - targets.teacher_log_probs)
     return (terms * targets.valid).sum(-1)
 
 
 def widened(mask: Sequence[int], values: Sequence[float]) -> list[float | None]:
-    """Values of trained tokens as a list over all response tokens, rounded; NaN becomes None."""
+    """Expands values of trained tokens to a list over all response tokens, rounded; NaN and untrained tokens become
+    None."""
     rest = iter(values)
     wide = [next(rest) if kept else None for kept in mask]
     return [None if v is None or v != v else float(f"{v:.{DIGITS}g}") for v in wide]

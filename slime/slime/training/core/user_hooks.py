@@ -1,7 +1,7 @@
-"""The trained samples as users' functions get them, under slime's names, and the changes that these may make.
+"""Converts trained samples to slime's names for users' functions, and applies the functions' changes.
 
-* A custom loss on logits: f(args, batch, logits, sum_of_sample_mean).
-* --rollout-data-postprocess-path: a last look at what a rank is about to train on.
+* A custom loss on logits: f(args, batch, logits, sum_of_sample_mean). * --rollout-data-postprocess-path: inspects or
+changes a rank's data before training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 
 
 def custom_pack(samples: Sequence[Sample], device: torch.device) -> PackedBatch:
-    """Returns the samples one after the other; no sample gives a pack of one that counts nothing."""
+    """Concatenates the samples without sharing prefixes; an empty list gives a pack of one token with weight 0."""
     packed = pack(samples or [FILLER], device, merge=False)
     return packed if samples else replace(packed, is_filler=True)
 
@@ -44,10 +44,11 @@ def custom_loss(
     data: TrainBatch,
     denominator: float,
 ) -> tuple[LossOutput, Tensor]:
-    """Loss and metrics of a pack of `custom_pack` with its raw logits [1, N, V], and the log-probs of its targets [T].
+    """Returns loss and metrics of a `custom_pack` with its raw logits [1, N, V], and the log-probs of its targets
+    [T].
 
-    The function returns sums over samples (tokens with --calculate-per-token-loss); `denominator` is how many
-    of them the whole step has.
+    The function returns sums over samples (tokens with --calculate-per-token-loss); `denominator` is their number in
+    the whole step.
     """
     samples, device = [data.samples[i] for i in micro_batch] or [FILLER], logits.device
     lengths = torch.tensor(packed.lengths, device=device)
@@ -73,7 +74,8 @@ def custom_batch(
     data: TrainBatch,
     device: torch.device,
 ) -> dict[str, Any]:
-    """slime's names; lists hold one entry a sample, per-token ones tensors [R], None for what it does not have."""
+    """Returns a batch under slime's names. Lists have one entry per sample; per-token values are tensors [R]; missing
+    values are None."""
     masks = [torch.tensor(sample.mask, dtype=torch.bool) for sample in samples]
     advantages = _of_batch(masks, micro_batch, data.advantages, device)
     return {
@@ -127,17 +129,17 @@ CHANGEABLE = {
     "log_probs": "old_log_probs",
     "ref_log_probs": "ref_log_probs",
 }
-"""Names in the dictionary, and the field of the data that a change goes to."""
+"""Changeable names of the dictionary, with the corresponding fields of the data."""
 
 
 def postprocess(
     args: HookArguments, rollout_id: int, data: TrainBatch, schedule: Schedule, rank: int
 ) -> None:
-    """Calls f(args, rollout_id, rollout_data), whose lists hold one entry a sample of this rank, and takes over what it
-    changed of advantages, returns, log_probs (old ones) and ref_log_probs, each [R] or None.
+    """Calls f(args, rollout_id, rollout_data), whose lists have one entry per sample of this rank. Applies its
+    changes to advantages, returns, log_probs (old ones) and ref_log_probs, each [R] or None.
 
     Raises:
-        DataError: a changed list that does not fit its samples.
+        DataError: a changed list does not match its samples.
     """
     hook = load_hook(args, "rollout_data_postprocess_path")
     positions = [i for step in schedule.steps for micro_batch in step.plain(rank) for i in micro_batch]

@@ -1,6 +1,6 @@
-"""The models of a rank, policy or critic, loaded, adapted and sharded by FSDP2 as the flags want them.
+"""Loads a rank's policy or critic, adds adapters, and shards it with FSDP2, as the flags specify.
 
---fused-layers gives some of their layers one kernel each.
+With --fused-layers, some layers use one fused kernel each.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True) -> PackedModel:
-    """Returns the causal language model in `folder`, with adapters if it is trained and the flags want them.
+    """Returns the causal language model in `folder`, with adapters if it is trained and the flags request them.
 
-    Args, Raises: of `load_as`.
+    Args and Raises: see `load_as`.
     """
 
     def adapt(model: PreTrainedModel) -> PackedModel:
@@ -64,19 +64,19 @@ def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = T
 def load_as(
     adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True
 ) -> Model:
-    """Returns `adapt` applied to the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
-    Each rank reads the rows that it keeps.
+    """Returns `adapt` applied to the causal language model in `folder`, with weights in fp32, sharded over `mesh`.
+    Each rank reads only its own rows.
 
-    It computes in bf16 on CUDA and with --bf16, in fp32 otherwise. Gradients are added up in fp32 over micro-batches and
-    ranks; within one backward pass they have the dtype that it computes in, also where the chunks of a deferred head add
-    theirs.
+    The model computes in bf16 on CUDA and with --bf16, else in fp32. Gradients are accumulated in fp32 over
+    micro-batches and ranks. Within one backward pass they have the compute dtype, also those of a deferred head's
+    chunks.
 
     Args:
         adapt: wraps the model before it is sharded.
-        trained: gradients will be taken; without, frozen weights and activation checkpoints do not matter.
+        trained: gradients are needed; otherwise, the flags for frozen weights and activation checkpoints are ignored.
 
     Raises:
-        ConfigError: the folder holds no model that transformers can load, or flags do not fit it.
+        ConfigError: transformers cannot load the model, or flags do not fit it.
     """
     transformers_logging.disable_progress_bar()
     shards, model = _load(folder, args)
@@ -100,8 +100,8 @@ def load_as(
 
 
 def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrainedModel]:
-    """Returns the model in fp32: without its weights and what will fill its shards, or whole where only transformers
-    reads it."""
+    """Returns the model in fp32: without weights, plus the source of its shards; or complete, if only transformers
+    can read the files."""
     how: dict[str, Any] = {"dtype": torch.float32}
     if args.load_in_4bit:
         how |= four_bit_config()
@@ -124,10 +124,11 @@ def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrai
 
 
 def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None:
-    """Freezes the weights whose names match none of `only`, or one of `frozen`: regular expressions, matched anywhere.
+    """Freezes the weights whose names match none of `only`, or match one of `frozen`: regular expressions, matched
+    anywhere.
 
     Raises:
-        ConfigError: an expression that matches no weight, or nothing left to train.
+        ConfigError: an expression matches no weight, or no weight remains trainable.
     """
     names = [name for name, _ in model.named_parameters()]
     for flag, patterns in (("--only-train-params-name-list", only), ("--freeze-params-name-list", frozen)):
@@ -146,8 +147,8 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
 def shard(
     model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide, sharded: set[nn.Parameter] | None = None
 ) -> None:
-    """Applies FSDP2 to every transformer block, to modules that compute in fp32 (`in_fp32`), then to the rest.
-    Weights in 4 bits stay whole on every rank, and modules that are `sharded` already stay so."""
+    """Applies FSDP2 to every transformer block, then to modules that compute in fp32 (`in_fp32`), then to the rest.
+    4-bit weights stay whole on every rank; parameters in `sharded` are already sharded."""
     dtype = computing_dtype(args, mesh.device_type)
     precision = MixedPrecisionPolicy(
         param_dtype=dtype if dtype == torch.bfloat16 else None, reduce_dtype=torch.float32
@@ -155,7 +156,8 @@ def shard(
     offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
     how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}
     if mesh.size() == 1 and mesh.device_type == "cpu":
-        how["reshard_after_forward"] = False  # nothing to gather: it would only cast all weights again
+        # with one rank nothing is gathered: resharding would only cast all weights again
+        how["reshard_after_forward"] = False
     if left_alone := four_bit_parameters(model) | (sharded or set()):
         how["ignored_params"] = left_alone
     blocks = set(model._no_split_modules or ())
@@ -170,7 +172,7 @@ def shard(
 
 
 def switch_off_dropout(model: nn.Module) -> None:
-    """Training must see the distribution that the engine sampled from."""
+    """Sets dropout to 0, so that training computes the distribution that the engine sampled from."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -179,15 +181,15 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 
 SAVED, ORIGINAL = ".modules_to_save.default.", ".original_module."
-"""PEFT trains a copy of a module that is saved whole, and keeps the original."""
+"""Name parts: PEFT trains a copy of a module that is saved whole, and keeps the original."""
 
 
 class FolderShards:
-    """The parts of a folder for each tensor of a model.
+    """The sources in a model folder of each tensor of a model.
 
     Attributes:
-        model: built from the configuration, its weights not yet there.
-        sources: of its tensors, by their names in it.
+        model: the model built from its configuration, without weights.
+        sources: sources of its tensors, by name in the model.
     """
 
     def __init__(self, model: PreTrainedModel, sources: dict[str, Source], folder: str) -> None:
@@ -196,13 +198,14 @@ class FolderShards:
 
     @torch.no_grad()
     def fill(self, adapted: nn.Module, names: dict[str, str]) -> None:
-        """Reads this rank's rows of every tensor.
+        """Loads this rank's rows of every tensor.
 
         Args:
-            adapted: the model, wrapped and sharded. names: `names_in` it, of before it was sharded.
+            adapted: the wrapped and sharded model.
+            names: result of `names_in` before the model was sharded.
 
         Raises:
-            ConfigError: a tensor is broken or has another shape than in config.json.
+            ConfigError: a tensor is corrupt or does not have the shape from config.json.
         """
         state = adapted.state_dict()
         with WeightFiles(self.folder) as files:
@@ -210,14 +213,14 @@ class FolderShards:
                 self._fill(state[name], self.sources[plain], files)
 
     def names_in(self, adapted: nn.Module) -> dict[str, str]:
-        """Names in a wrapper of the model -> the model's own, of every tensor that the folder has."""
+        """Returns the model's names by the names in its wrapper, for all tensors of the folder."""
         state = _stored_once(adapted)
         names = {name: self.origin[id(x)] for name, x in state.items() if id(x) in self.origin}
         copies = {name: name.replace(SAVED, ORIGINAL) for name in state if SAVED in name}
         return names | {name: names[original] for name, original in copies.items() if original in names}
 
     def stored_in_fp32(self, names: dict[str, str]) -> set[str]:
-        """Those of `names_in` a wrapper that are vectors in fp32 in the folder, and others are not."""
+        """Returns the wrapper names of vectors that are fp32 in the folder while other tensors are not."""
         stored = fp32_vectors(self.folder)
         return {name for name, plain in names.items() if str(self.sources[plain]) in stored}
 
@@ -238,11 +241,11 @@ class FolderShards:
 
 
 def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShards | None:
-    """Returns the model of a folder before it has its weights; None: its files hold them in a form that only
-    transformers reads.
+    """Returns the model of a folder without weights, with their sources; None if only transformers can read the
+    format of the files.
 
     Args:
-        how: of `from_config`.
+        how: arguments of `from_config`.
     """
     try:
         with WeightFiles(folder) as files:
@@ -260,7 +263,7 @@ def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShar
 
 
 def _stored_once(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; tied ones by their first."""
+    """Returns parameters and persistent buffers by name; tied ones under their first name."""
     stored: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         stored.setdefault(id(tensor), (name, tensor))
@@ -280,15 +283,15 @@ def _check_shape(target: Tensor, source: Source, files: WeightFiles) -> None:
 
 
 class PackedValues(nn.Module):
-    """The body of a causal language model with one linear output instead of a vocabulary.
+    """The body of a causal language model, with one linear output instead of a vocabulary.
 
-    With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
+    With LoRA, the body has adapters, and the output is fully trained.
 
     Attributes:
-        in_fp32: its modules that compute in fp32 whatever the others do.
+        in_fp32: modules that always compute in fp32.
 
     Raises:
-        ConfigError: a model that sees.
+        ConfigError: the model supports images.
     """
 
     def __init__(self, model: PreTrainedModel, seed: int) -> None:
@@ -303,11 +306,11 @@ class PackedValues(nn.Module):
         self.in_fp32 = ("head",)
         width = model.config.get_text_config().hidden_size
         self.head = nn.Linear(width, 1, bias=False, dtype=torch.float32)
-        generator = torch.Generator().manual_seed(seed)  # every rank draws the same
+        generator = torch.Generator().manual_seed(seed)  # every rank draws the same values
         nn.init.normal_(self.head.weight, std=(width + 1) ** -0.5, generator=generator)
 
     def values(self, packed: PackedBatch) -> Tensor:
-        """fp32 values [T] at the targets of the pack, before each of them."""
+        """Returns fp32 values [T] at the targets of the pack, each predicted before its token."""
         values: Tensor = self(
             positions=packed.logit_positions,
             input_ids=packed.input_ids,
@@ -317,20 +320,20 @@ class PackedValues(nn.Module):
         return values
 
     def forward(self, positions: Tensor, **inputs: Any) -> Tensor:
-        """Values [T] in fp32 at `positions` [T] of the pack."""
+        """Returns fp32 values [T] at `positions` [T] of the pack."""
         hidden = self.body(use_cache=False, **inputs).last_hidden_state[0, positions]
-        values: Tensor = self.head(hidden.float()).squeeze(-1).clone()  # FSDP wants no view
+        values: Tensor = self.head(hidden.float()).squeeze(-1).clone()  # FSDP does not support views here
         return values
 
 
 def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
-    """Returns the critic of the flags. Raises ConfigError as `load_as`."""
+    """Returns the critic that the flags describe. Raises ConfigError as `load_as`."""
     return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
 
 
 def _value_model(model: PreTrainedModel, args: TrainingSide) -> PackedValues:
     if args.use_lora:
-        add_adapters(model, args)  # in place
+        add_adapters(model, args)  # modifies the model in place
     return PackedValues(model, args.seed)
 
 
@@ -339,7 +342,8 @@ GATED = (LlamaMLP, Qwen2MLP, Qwen3MLP)
 
 
 def fuse(model: nn.Module, args: TrainingSide) -> None:
-    """Gives norms and feed-forward networks of known kinds their fused forward, in place; others are unchanged."""
+    """Replaces the forward functions of known norms and feed-forward networks by fused ones, in place; others are
+    unchanged."""
     for module in model.modules():
         if isinstance(module, NORMS) and fuses_norms(args):
             module.forward = MethodType(_norm, module)

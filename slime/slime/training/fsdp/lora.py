@@ -1,6 +1,7 @@
-"""LoRA adapters (PEFT) on the model of the trainer: adding, switching off, merging out of place, storing.
+"""LoRA adapters (PEFT) on the trainer's model: adds, disables, merges and stores them.
 
-The base never changes. Engines get base + scale * B A, computed from whole tensors while they are written.
+Merging makes copies, so the base never changes. Engines get base + scale * B A, computed from whole tensors during
+the export.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ TIED = ("embed_tokens", "lm_head")
 
 
 def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
-    """Freezes `model` and adds adapters that change nothing yet. Every rank draws the same ones.
+    """Freezes `model` and adds adapters with an initial effect of zero. Every rank draws the same initial values.
 
     Raises:
-        ConfigError: no such modules, modules that are not linear, or a tied head or embedding.
+        ConfigError: the named modules do not exist, are not linear, or are a tied head or embedding.
     """
     names = _names(args.lora_target_modules), _names(args.lora_modules_to_save)
     tied = [name for part in names for name in part or () if name in TIED]
@@ -58,7 +59,9 @@ def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
         modules_to_save=names[1],
     )
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(args.seed)  # torch.manual_seed would seed GPUs too, for good
+        torch.default_generator.manual_seed(
+            args.seed
+        )  # torch.manual_seed would also seed the GPUs, permanently
         try:
             wrapped = get_peft_model(model, config, adapter_name=ADAPTER)
         except (ValueError, TypeError) as error:
@@ -87,9 +90,9 @@ def _has_saved(model: PreTrainedModel, name: str) -> bool:
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, `model` computes what its base computes.
+    """Inside, `model` computes the output of its base.
 
-    PEFT's own switch also takes the gradients from the adapters, which FSDP would never give back.
+    PEFT's own switch also disables the adapters' gradients, which FSDP would not restore.
     """
     switched = [m for m in model.modules() if isinstance(m, BaseTunerLayer | ModulesToSaveWrapper)]
     for module in switched:
@@ -102,12 +105,11 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def merged(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yields names and whole tensors of the model without adapters that computes the same; the inputs stay as they
-    are.
+    """Yields names and whole tensors of an equivalent model without adapters; does not change the inputs.
 
     Args:
-        tensors: names and whole tensors of the state of the wrapped model, in any order of modules, where
-            the tensors of one module follow each other (as in a state dict).
+        tensors: names and whole tensors of the wrapped model's state. The tensors of one module must follow each
+            other, as in a state dict.
     """
     scales = {
         name: module.scaling[ADAPTER] for name, module in model.named_modules() if isinstance(module, LINEAR)
@@ -132,7 +134,7 @@ def merged(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Ite
 
 
 def merged_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
-    """Returns names and shapes of what `merged` gives; those of a model without adapters as they are."""
+    """Returns names and shapes of the tensors that `merged` yields; without adapters, the model's own."""
     return {
         _plain(name): tensor.shape
         for name, tensor in model.state_dict().items()
@@ -141,7 +143,7 @@ def merged_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
 
 
 def _plain(name: str) -> str:
-    """Returns the name that a tensor has in the model without adapters."""
+    """Returns a tensor's name in the model without adapters."""
     return (
         name.removeprefix(PEFT_PREFIX)
         .replace(".base_layer.", ".")
@@ -152,11 +154,11 @@ def _plain(name: str) -> str:
 def write_adapter(
     folder: Path, model: PreTrainedModel, weights: dict[str, Tensor], base: str
 ) -> dict[str, Tensor]:
-    """The adapter in PEFT's format. Returns its tensors as they are named there.
+    """Writes the adapter in PEFT's format. Returns its tensors under their names in the file.
 
     Args:
-        weights: whole trained tensors by their names in the wrapped model.
-        base: folder of the model that the adapter belongs to.
+        weights: whole trained tensors, by name in the wrapped model.
+        base: folder of the adapter's base model.
     """
     config = copy.copy(model.peft_config[ADAPTER])
     config.base_model_name_or_path, config.inference_mode = base, True

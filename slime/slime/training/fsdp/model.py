@@ -1,4 +1,4 @@
-"""The Hugging Face model under FSDP2: running it on a pack, gathering its weights."""
+"""Runs the Hugging Face model under FSDP2 on a pack, and gathers its weights."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class PackedModel(nn.Module):
-    """A causal language model of transformers, or PEFT's wrapper of one, as the training core sees it.
+    """The training core's interface to a causal language model of transformers, or to PEFT's wrapper of one.
 
     Attributes:
-        deferred: its output head, if that runs a few rows at a time (--log-probs-chunk-size).
-        placed: its tokens that are images, if it supports images.
+        deferred: the output head, if it runs in chunks of rows (--log-probs-chunk-size).
+        placed: the image tokens, if the model supports images.
     """
 
     config: Any
@@ -43,13 +43,13 @@ class PackedModel(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens in its vocabulary."""
+        """Returns the number of tokens in its vocabulary."""
         return int(self.config.get_text_config().vocab_size)
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """Returns the model's distribution of every target [T] of the pack, at the temperature of its sample.
+        """Returns the model's distribution for every target [T] of the pack, at its sample's temperature.
 
-        Logits are computed at these positions only.
+        Logits are computed only at these positions.
         """
         head = self.deferred
         if head is None:
@@ -59,20 +59,20 @@ class PackedModel(nn.Module):
         return ChunkedDistribution(hidden, head.project, packed.temperatures, head.chunk)
 
     def all_logits(self, packed: PackedBatch) -> Tensor:
-        """Logits [1, N, V] of every token of the pack, as the model gives them."""
+        """Returns the model's logits [1, N, V] for every token of the pack."""
         return self._logits(packed, 0)[:, : packed.input_ids.shape[1]]
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Switches adapters off: inside, the model computes the same as its base."""
+        """Disables adapters: inside, the model computes the output of its base."""
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Returns the shapes of the weights by name, as they are with adapters merged."""
+        """Returns the shapes of the weights by name, as in the model with merged adapters."""
         return merged_shapes(self)
 
     @torch.no_grad()
     def take_over(self, policy: PackedModel) -> None:
-        """Copies the weights of `policy`, adapters merged. Every rank must call this."""
+        """Copies the weights of `policy`, with merged adapters. Every rank must call this."""
         weights, targets = policy.state_dict(), self.state_dict()
         wrapped = isinstance(policy, PeftModel)
         for name, tensor in merged(policy, whole_tensors(weights)) if wrapped else weights.items():
@@ -92,7 +92,7 @@ class PackedModel(nn.Module):
 
 
 def _assign(target: Tensor, tensor: Tensor) -> None:
-    """Writes a tensor, whole or sharded alike, into a tensor of another model."""
+    """Writes a whole or sharded tensor into an equally sharded tensor of another model."""
     if isinstance(target, DTensor) and not isinstance(tensor, DTensor):
         tensor = distribute_tensor(
             tensor.to(target.dtype), target.device_mesh, target.placements, src_data_rank=None
@@ -101,10 +101,10 @@ def _assign(target: Tensor, tensor: Tensor) -> None:
 
 
 def equip(model: PreTrainedModel, chunk: int = 0) -> PackedModel:
-    """Makes `model` a `PackedModel`, in place: its class becomes a subclass of both, as FSDP2 does it too.
+    """Makes `model` a `PackedModel` in place: its class becomes a subclass of both, as FSDP2 does.
 
     Args:
-        chunk: rows of logits that are computed at a time; 0: all at once.
+        chunk: number of logit rows computed at a time; 0: all at once.
     """
     deferred = DeferredHead(model, chunk) if chunk > 0 else None
     base = model.get_base_model() if isinstance(model, PeftModel) else model
@@ -121,9 +121,9 @@ def _equipped(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
-    """Returns all weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
+    """Returns all weights as whole CPU tensors in `dtype` (None: unchanged), without a tied output head.
 
-    Every rank must call this; the ranks without `keep` return nothing.
+    Every rank must call this; ranks without `keep` return an empty dictionary.
     """
     return {
         name: tensor.to("cpu", dtype if tensor.is_floating_point() else None, copy=True).contiguous()
@@ -134,10 +134,10 @@ def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool
 def export_weights(
     model: PreTrainedModel, dtype: torch.dtype | None, keep: bool
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields names and whole tensors as Hugging Face folders hold them, without a tied output head.
+    """Yields names and whole tensors in the form of Hugging Face folders, without a tied output head.
 
-    Adapters are merged out of place. Every rank must take all; the ranks without `keep` get none. Tensors are not cast
-    to `dtype` where they are whole already or vectors, and are the model's own if they can be.
+    Adapters are merged into copies. Every rank must consume all tensors; ranks without `keep` get none. Vectors and
+    tensors that are already whole are not cast to `dtype`. Tensors may share memory with the model.
     """
     adapted = isinstance(model, PeftModel)
     state = model.state_dict()
@@ -150,7 +150,7 @@ def export_weights(
     merged_ones = merged(model, whole) if adapted else whole
     tensors = ((name, tensor.detach()) for name, tensor in merged_ones if name != LM_HEAD or not tied)
     nothing: dict[str, Tensor] = {}
-    if stored_names(model, nothing) is nothing:  # no name or shape differs from the file's
+    if stored_names(model, nothing) is nothing:  # the model has the same names and shapes as the file
         yield from tensors
     else:
         cast = {name: tensor.to("cpu", dtype if _is_cast(tensor) else None) for name, tensor in tensors}
@@ -158,8 +158,8 @@ def export_weights(
 
 
 def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights under the names of Hugging Face folders: in memory experts are joined, and a decoder's
-    names do not show which other parts the model has."""
+    """Returns the weights under Hugging Face's names. In memory, the experts of a layer are joined, and decoder names
+    omit the prefix of models with vision."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     own, stored = body(base.config), revert_weight_conversion(base, weights)
     return {
@@ -169,7 +169,7 @@ def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str
 
 
 def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
-    """Returns the trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
+    """Returns the trainable weights as whole CPU tensors, on ranks with `keep`. Every rank must call this."""
     reshard(model)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     whole = {name: tensor.detach().cpu() for name, tensor in whole_tensors(trained)}
@@ -179,10 +179,10 @@ def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
 def whole_tensors(
     tensors: dict[str, Tensor], dtype: torch.dtype | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields names and whole tensors, one after the other. Every rank must take all of them.
+    """Yields names and whole tensors, one at a time. Every rank must consume all of them.
 
     Args:
-        dtype: to which parts are cast before they travel, those of vectors excepted.
+        dtype: dtype in which shards are sent, except those of vectors.
     """
     for name, tensor in tensors.items():
         if isinstance(tensor, DTensor):
@@ -194,7 +194,8 @@ def whole_tensors(
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Returns whether a tensor may be cast before it is written: vectors are small, and some are written in fp32."""
+    """Returns whether a tensor may be cast for the export. Vectors are not: they are small, and some are stored in
+    fp32."""
     return tensor.is_floating_point() and tensor.dim() > 1
 
 
@@ -202,13 +203,13 @@ AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 class DeferredHead:
-    """Lets a causal language model return hidden states in place of logits.
+    """Makes a causal language model return hidden states instead of logits.
 
-    FSDP keeps the weights of the outermost module, to which the head belongs, whole after its forward pass, so the
-    head can run afterwards.
+    The head belongs to the outermost module, whose weights FSDP keeps whole after the forward pass; so the head can
+    run later.
 
     Raises:
-        ConfigError: the model changes logits after its head.
+        ConfigError: the model modifies logits after its head.
     """
 
     def __init__(self, model: PreTrainedModel, chunk: int) -> None:
@@ -228,7 +229,7 @@ class DeferredHead:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, what the model returns as logits are the inputs of its head."""
+        """Inside, the model returns the inputs of its head instead of logits."""
         self.is_deferred = True
         try:
             yield
@@ -237,13 +238,13 @@ class DeferredHead:
 
 
 def inputs_with_images(placed: PlacedImages, packed: PackedBatch) -> dict[str, Any]:
-    """Inputs of the model; its images are put in place.
+    """Returns the model's inputs, with images in their places.
 
-    A pack without images gets a blank one after all others, which nothing attends to and no loss looks at: vision runs
-    on every rank or on none, because its weights are gathered from all.
+    A pack without images gets a blank image at its end, which no token attends to and no loss uses. The vision
+    weights are gathered from all ranks, so either all ranks run them or none.
 
     Raises:
-        DataError: a file of an image is gone, or changed.
+        DataError: an image file is missing or has changed.
     """
     ids, device = packed.input_ids, packed.input_ids.device
     positions = packed.position_ids if packed.position_ids.ndim == 3 else packed.position_ids.expand(3, 1, -1)

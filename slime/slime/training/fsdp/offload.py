@@ -1,6 +1,6 @@
-"""A trainer steps aside: models and optimizer states move to CPU memory and back.
+"""Moves models and optimizer states to CPU memory and back, to free the GPU for others.
 
-What FSDP keeps on the CPU by itself (--fsdp-cpu-offload) stays as it is.
+Parts that FSDP itself keeps on the CPU (--fsdp-cpu-offload) are not moved.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from slime.training.core.host_copies import HostCopies, wait_for_copies
 from slime.training.core.part import Part, reshard
 
 COPIES: WeakKeyDictionary[nn.Module, HostCopies] = WeakKeyDictionary()
-"""Host copies of each model and its optimizer states; the memory is reused at each offload."""
+"""Host copies of each model and its optimizer states; every offload reuses the memory."""
 
 
 def to_cpu(parts: Sequence[Part]) -> None:
-    """Frees the GPU of these models and their optimizer states."""
+    """Moves these models and their optimizer states from the GPU to CPU memory."""
     for part in parts:
         if not _is_on_cpu(part.model):
             _put_away(part)
@@ -30,7 +30,7 @@ def to_cpu(parts: Sequence[Part]) -> None:
 
 
 def to_device(parts: Sequence[Part], device: torch.device) -> None:
-    """Brings back what `to_cpu` moved."""
+    """Moves them back to the GPU."""
     for part in parts:
         if not _is_on_cpu(part.model):
             part.model.to(device, non_blocking=True)
@@ -40,7 +40,7 @@ def to_device(parts: Sequence[Part], device: torch.device) -> None:
 
 
 def _is_on_cpu(model: Any) -> bool:
-    """Returns whether FSDP moves its weights to the GPU and back by itself, so that they are never to be moved."""
+    """Returns whether FSDP itself moves the model's weights to the GPU and back."""
     return bool(getattr(model, "offloads", False))
 
 
@@ -60,15 +60,16 @@ def _put_away(part: Part) -> None:
 
 
 def _like(tensor: Tensor, part: Tensor) -> Tensor:
-    """The same tensor with `part` as what this rank holds of it; DTensor's own functions move that to the mesh's
-    device."""
+    """Returns a tensor like `tensor` with `part` as this rank's shard; DTensor's own functions would move the shard
+    to the mesh's device."""
     if not isinstance(tensor, DTensor):
         return part
     return DTensor(part, tensor._spec, requires_grad=tensor.requires_grad)  # type: ignore[no-untyped-call]
 
 
 def _states(part: Part) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-    """Optimizer states as large as their parameters: their dict, their name in it, and what they are."""
+    """Yields the optimizer states that are as large as their parameters: the containing dict, the name in it, and the
+    tensor."""
     for state in part.optimizer.state.values() if part.optimizer else ():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.dim():

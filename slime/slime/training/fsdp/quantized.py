@@ -1,6 +1,7 @@
-"""QLoRA (Dettmers 2023): a base in 4 bits (NF4, bitsandbytes) under adapters in full precision.
+"""QLoRA (Dettmers 2023): a 4-bit base (NF4, bitsandbytes) with adapters in full precision.
 
-It is for GPUs; bitsandbytes computes the same on a CPU, slowly, which tests use."""
+It is meant for GPUs; tests use a CPU, on which bitsandbytes computes the same slowly.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from slime.errors import ConfigError
 
 
 def four_bit_config() -> dict[str, Any]:
-    """Returns the configuration with which transformers loads the linear modules of a model in 4 bits, on this rank's
-    GPU if there is one.
+    """Returns the configuration with which transformers loads a model's linear modules in 4 bits, on this rank's GPU
+    if it has one.
 
     Raises:
         ConfigError: bitsandbytes is not installed.
@@ -36,10 +37,11 @@ def four_bit_config() -> dict[str, Any]:
 
 
 def keep_packing(model: nn.Module) -> None:
-    """Holds every module to the bits that were loaded.
+    """Makes every module keep its loaded bits.
 
-    On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight again when it first computes outside training: in
-    place, with its scales rounded, and only where rows come in 32s. Log-probs would change the training data.
+    On a CPU with bf16 instructions (AVX-512), bitsandbytes repacks a weight the first time it computes outside
+    training: in place, with rounded scales, and only for rows in multiples of 32. Merely computing log-probs would
+    thus change the weights.
     """
     module: Any
     for module in model.modules():
@@ -48,13 +50,13 @@ def keep_packing(model: nn.Module) -> None:
 
 
 def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Returns the weights in 4 bits. They are frozen, so every rank keeps them whole."""
+    """Returns the 4-bit weights. They are frozen, so every rank keeps them whole."""
     return {p for p in model.parameters() if hasattr(p, "quant_state")}
 
 
 def dequantized(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yields names and tensors of a state with weights in 4 bits written out in fp32, as the model computes with
-    them."""
+    """Yields names and tensors of a state, with 4-bit weights expanded to the fp32 values that the model computes
+    with."""
     quantized = {name: p for name, p in model.named_parameters() if hasattr(p, "quant_state")}
     if not quantized:
         yield from tensors
@@ -65,4 +67,4 @@ def dequantized(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iter
         if name in quantized:
             yield name, dequantize_4bit(quantized[name].data, quantized[name].quant_state).float()
         elif not any(name.startswith(f"{weight}.") for weight in quantized):
-            yield name, tensor  # others are the scales of a weight in 4 bits
+            yield name, tensor  # the other tensors are scales of 4-bit weights

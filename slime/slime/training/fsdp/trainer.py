@@ -1,4 +1,4 @@
-"""The training core of one rank with FSDP2: every rank is a replica, and holds a shard of every weight, its gradient and
+"""The FSDP2 training core of one rank: every rank is a replica and has a shard of every weight, gradient and
 optimizer state."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FSDPLearner(Learner[Module]):
     """Gradients and optimizer of one rank's shards.
 
     Args:
-        run: what losses see of a pack.
+        run: maps a pack to the input of the losses.
     """
 
     def __init__(self, model: Module, args: OptimizerArguments, run: Callable[[PackedBatch], Any]) -> None:
@@ -48,7 +48,8 @@ class FSDPLearner(Learner[Module]):
         self.optimizer.zero_grad(set_to_none=True)
 
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """FSDP averages gradients over ranks, so each rank's loss is multiplied by their number."""
+        """Accumulates gradients. FSDP averages them over ranks, so each rank's loss is multiplied by the number of
+        ranks."""
         ranks = dist.get_world_size()
         for number, packed in enumerate(packs):
             torch.autograd.backward(loss_of(number, packed, self.run(packed)) * ranks)

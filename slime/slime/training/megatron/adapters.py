@@ -1,7 +1,8 @@
-"""LoRA adapters (Hu et al. 2021) of one linear module of megatron-core, cut over tensor-parallel ranks as it is.
+"""LoRA adapters (Hu et al. 2021) of one linear module of megatron-core, sharded over tensor-parallel ranks like the
+module.
 
-megatron-core joins linear modules that a Hugging Face model has apart (queries, keys and values; gate and up
-projection). Each of these has an adapter of its own here too, so that they are PEFT's.
+megatron-core joins linear modules that are separate in a Hugging Face model (queries, keys and values; gate and up
+projection). Here each of these has its own adapter, as in PEFT.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 
 class Adapter(nn.Module):
-    """This rank's part of the factors A [r, in] and B [out, r] of one Hugging Face module."""
+    """This rank's shards of the factors A [r, in] and B [out, r] of one Hugging Face module."""
 
     def __init__(self, down: Tensor, up: Tensor) -> None:
         super().__init__()
@@ -26,18 +27,18 @@ class Adapter(nn.Module):
 
 @dataclass(frozen=True)
 class Output:
-    """The order of a module's output on this rank.
+    """The order of a module's outputs on this rank.
 
     Attributes:
-        sizes: of each Hugging Face module that it joins, by the last part of its name.
-        groups: its output is this many groups one after the other, and each has a part of every one of `sizes`.
+        sizes: output size of each joined Hugging Face module, by the last part of its name.
+        groups: number of groups in the output, in sequence; each contains a part of every joined module.
     """
 
     sizes: Mapping[str, int]
     groups: int = 1
 
     def joined(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """[..., size] by name (zeros if there is none) -> [..., out]."""
+        """Joins outputs [..., size] by name (zeros for missing names) to [..., out]."""
         like = next(iter(parts.values()))
         whole = [
             parts[name] if name in parts else like.new_zeros(*like.shape[:-1], size)
@@ -53,9 +54,9 @@ class Adapters(nn.Module):
     """All adapters of one linear module.
 
     Args:
-        parts: by the last parts of the Hugging Face modules' names.
-        by_inputs: the module is cut along its inputs (RowParallelLinear), not along its outputs.
-        scattered: outside of the module, tensor-parallel ranks have different tokens (sequence parallelism).
+        parts: adapters by the last part of the Hugging Face module's name.
+        by_inputs: the module is sharded along its inputs (RowParallelLinear), not its outputs.
+        scattered: outside the module, tensor-parallel ranks have different tokens (sequence parallelism).
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Adapters(nn.Module):
         self.on = True
 
     def add(self, module: nn.Module, inputs: tuple[Tensor, ...], output: tuple[Tensor, Any]) -> Any:
-        """A forward hook of the linear module."""
+        """Forward hook of the linear module: adds the adapters' output."""
         return (output[0] + self(inputs[0]), output[1]) if self.on else output
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class Adapters(nn.Module):
         return self.scale * self.output.joined(outputs)
 
     def merged(self, weight: Tensor) -> Tensor:
-        """Returns the module's weight [out, in] with the adapters in it, as a new tensor."""
+        """Returns the module's weight [out, in] with merged adapters, as a new tensor."""
         products = {name: (part.up.float() @ part.down.float()).T for name, part in self._parts.items()}
         return (weight.float() + self.scale * self.output.joined(products).T).to(weight.dtype)
 
@@ -95,7 +96,8 @@ class Adapters(nn.Module):
         return {name: part for name, part in self.parts.items() if isinstance(part, Adapter)}
 
     def _exchange(self, between: Tensor) -> Tensor:
-        """Returns [n, 1, ranks] as the second factors need it: the only exchange between tensor-parallel ranks."""
+        """Exchanges [n, 1, ranks] between tensor-parallel ranks as the second factors need it; there is no other
+        exchange."""
         if self.by_inputs and self.scattered:
             exchange = mappings.reduce_scatter_to_sequence_parallel_region
         elif self.by_inputs:
@@ -109,13 +111,13 @@ class Adapters(nn.Module):
 
 
 def adapters_of(model: nn.Module) -> list[Adapters]:
-    """Returns all of a model; empty without LoRA."""
+    """Returns all adapters of a model; empty without LoRA."""
     return [module for module in model.modules() if isinstance(module, Adapters)]
 
 
 @contextmanager
 def without_adapters(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` computes what its base computes."""
+    """Inside, `model` computes the output of its base."""
     switched = adapters_of(model)
     for adapters in switched:
         adapters.on = False

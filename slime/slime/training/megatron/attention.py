@@ -1,7 +1,8 @@
 """Attention over packed sequences in megatron-core's layers, without Transformer Engine.
 
-Under context parallelism every rank has a part of the tokens. Around attention they change places: all tokens for a
-part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels of the FSDP backend serve as they are.
+Under context parallelism every rank has a part of the tokens. Before attention, the ranks exchange a part of the
+tokens with all heads for all tokens with a part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels
+of the FSDP backend are used unchanged.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Places:
-    """The places of a pack's tokens; megatron-core passes them to every layer as its attention mask.
+    """The positions of a pack's tokens; megatron-core passes them to every layer as its attention mask.
 
     Attributes:
-        layout: of the whole pack of N tokens, of which this rank has n.
-        cos, sin: of the rotary angles of these n, [n, 1, 1, rotated], in the dtype that computes.
+        layout: layout of the whole pack of N tokens, of which this rank has n.
+        cos, sin: of the rotary angles of these n tokens, [n, 1, 1, rotated], in the compute dtype.
     """
 
     layout: Layout
@@ -37,7 +38,8 @@ class Places:
     sin: Tensor
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; later dimensions stay."""
+        """Applies the rotary embedding (Su et al. 2021) to [n, 1, heads, D]; dimensions after `rotated` are
+        unchanged."""
         width = self.cos.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
         first, second = turned.chunk(2, -1)
@@ -46,10 +48,10 @@ class Places:
 
 
 class PackedAttention(nn.Module):
-    """The core attention of one layer; megatron-core passes the arguments that it does not use.
+    """The core attention of one layer; its other arguments are passed by megatron-core and not used.
 
     Args:
-        kernel: name of an entry of KERNELS.
+        kernel: a name in KERNELS.
     """
 
     def __init__(self, config: TransformerConfig, kernel: str, pg_collection: Any, **_: object) -> None:
@@ -59,7 +61,7 @@ class PackedAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Places, **_: object
     ) -> Tensor:
-        """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D]."""
+        """Maps query [n, 1, heads, D], key and value [n, 1, kv_heads, D] to [n, 1, heads x D]."""
         own_tensors = attention_mask.rotate(query), attention_mask.rotate(key), value
         whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in own_tensors]
         output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask.layout)
@@ -69,14 +71,15 @@ class PackedAttention(nn.Module):
 class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
     """Attention whose output is multiplied by a gate for every head (Qwen3.5).
 
-    Every query has its gate after it, as in a Hugging Face folder; megatron-core has all gates of a group after its
-    queries. All else is megatron-core's.
+    In a Hugging Face folder each query is followed by its gate; megatron-core has a group's gates after its queries.
+    The rest is megatron-core's.
     """
 
     def get_query_key_value_tensors(
         self, hidden_states: Tensor, *_: object, **__: object
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Hidden states [n, 1, H] -> query [n, 1, heads, D], key and value [n, 1, kv_heads, D], gate as query."""
+        """Maps hidden states [n, 1, H] to query [n, 1, heads, D], key and value [n, 1, kv_heads, D], and a gate
+        shaped like query."""
         mixed, _none = self.linear_qkv(hidden_states)
         width, groups = self.hidden_size_per_attention_head, self.num_query_groups_per_partition
         slots = mixed.view(*mixed.shape[:2], groups, -1, width)
@@ -89,7 +92,7 @@ class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
 
 
 class _Exchange(torch.autograd.Function):
-    """Block i of the first dimension goes to rank i; the gradient takes the same way back."""
+    """All-to-all: block i of the first dimension goes to rank i; gradients go in the opposite direction."""
 
     @staticmethod
     def forward(ctx: Any, blocks: Tensor, group: ProcessGroup) -> Tensor:
@@ -107,7 +110,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def by_heads(x: Tensor, group: ProcessGroup) -> Tensor:
-    """[n, heads, D] of this rank's tokens -> [N, heads / ranks, D] of all tokens."""
+    """Exchanges [n, heads, D] of this rank's tokens for [N, heads / ranks, D] of all tokens."""
     if group.size() == 1:
         return x
     blocks = torch.stack(x.chunk(group.size(), dim=1))
@@ -115,7 +118,7 @@ def by_heads(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
-    """[N, heads / ranks, D] of all tokens -> [n, heads, D] of this rank's tokens."""
+    """Exchanges [N, heads / ranks, D] of all tokens for [n, heads, D] of this rank's tokens."""
     if group.size() == 1:
         return x
     blocks = torch.stack(x.chunk(group.size(), dim=0))
@@ -124,8 +127,8 @@ def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' tokens on each. The later layers compute the same on each, so the sum over all ranks for this one's
-    tokens is its own value, as often as there are ranks."""
+    """Gathers the tokens of all ranks on each rank. Later layers compute the same on every rank, so the summed
+    gradient of this rank's tokens is its own gradient times the number of ranks."""
 
     @staticmethod
     def forward(ctx: Any, own_tokens: Tensor, group: ProcessGroup) -> Tensor:
@@ -141,7 +144,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_tokens(own_tokens: Tensor, group: ProcessGroup) -> Tensor:
-    """[n, ...] of this rank -> [N, ...] of all ranks of the context-parallel group."""
+    """Gathers [n, ...] of each rank of the context-parallel group to [N, ...]."""
     if group.size() == 1:
         return own_tokens
     return _Gather.apply(own_tokens, group)  # type: ignore[no-untyped-call,no-any-return]

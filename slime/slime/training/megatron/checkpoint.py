@@ -1,7 +1,7 @@
-"""A checkpoint of a model in parts: tensors that know where in the whole they belong.
+"""Checkpoints of a model in shards: each tensor has its position in the whole tensor.
 
-torch writes each part once and can read them back into another division over tensor- and data-parallel ranks and
-pipeline stages, with optimizer states shared out or not.
+torch writes each shard once. It can load them with other numbers of tensor- and data-parallel ranks and pipeline
+stages, whether or not optimizer states are sharded.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True)
 class MegatronPart(Part):
-    """One rank's part of a model and, if it is trained, of its optimizer.
+    """One rank's shard of a model and, if it is trained, of its optimizer.
 
-    Weights are stored as wide as they are optimized.
+    Weights are stored in the dtype that the optimizer updates.
     """
 
     gradients: Gradients | None = None
@@ -46,13 +46,13 @@ class MegatronPart(Part):
         states: dict[str, Any] = {}
         for piece in pieces:
             known = self._optimizer_state(piece)
-            if piece.master.numel():  # the optimizer of a rank without rows counts no steps of them
+            if piece.master.numel():  # a rank without rows of the parameter has no step count for it
                 states[f"{piece.name}.step"] = known["step"]
             states |= {f"{piece.name}.{name}": self._placed(piece, known[name]) for name in MOMENTS}
         return {"model": model, "optimizer": states}
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Returns the shapes of all pipeline stages."""
+        """Returns the shapes of the weights of all pipeline stages."""
         assert self.gradients is not None
         axis = self.gradients.parallel.pp
         stages: list[dict[str, list[int]]] = [super().shapes(state)]
@@ -61,11 +61,11 @@ class MegatronPart(Part):
         return {name: shape for stage in stages for name, shape in stage.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The tensors were filled in place."""
+        """Does nothing: DCP has filled the tensors in place."""
         self.publish()
 
     def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
-        """Returns the state of AdamW; one that has made no step gets an empty one to be filled."""
+        """Returns AdamW's state; before the first step, an empty state to be filled."""
         assert self.optimizer is not None
         known: dict[str, Any] = self.optimizer.state[piece.master]
         if not known:
@@ -74,7 +74,7 @@ class MegatronPart(Part):
         return known
 
     def _placed(self, piece: Piece, tensor: Tensor) -> Tensor:
-        """This rank's rows as a part of the whole."""
+        """Returns this rank's rows as a shard of the whole tensor."""
         assert self.gradients is not None
         cuts: list[tuple[Axis, int]] = []
         shape = list(piece.of(piece.trained.parameter).shape)
@@ -85,9 +85,9 @@ class MegatronPart(Part):
             cuts.append((piece.trained.copies, 0))
         if not cuts:
             return tensor
-        # Torch cannot copy a DTensor that begins within a storage, as --async-save does
+        # torch cannot copy a DTensor that starts inside a storage, as --async-save does
         if tensor.storage_offset():
-            tensor = from_dlpack(tensor)  # the same memory, as a storage of its own
+            tensor = from_dlpack(tensor)  # the same memory, as a separate storage
         mesh = _mesh([axis for axis, _ in cuts], tensor.device.type)
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(
@@ -101,7 +101,7 @@ class MegatronPart(Part):
 
 
 def _mesh(axes: list[Axis], device: str) -> DeviceMesh:
-    """Returns the ranks of all axes, of which this one's lines through it are known."""
+    """Returns a mesh of all axes; this rank knows only the groups that it belongs to."""
     if len(axes) == 1:
         return DeviceMesh.from_group(axes[0].group, device)
     cut, copies = axes

@@ -28,14 +28,14 @@ FLAGS = {
     "tensor x context": "--tensor-model-parallel-size (TRAIN_TP) or --context-parallel-size (TRAIN_CP)",
     "pipeline": "--pipeline-model-parallel-size (TRAIN_PP), or see --decoder-last-pipeline-num-layers",
 }
-"""The flag for each kind of ranks; in brackets the variable of the launch scripts."""
+"""The flag for each kind of parallelism, with the launch scripts' variable in brackets."""
 
 
 def read_config(folder: str) -> Any:
-    """Returns the configuration of a model that this backend can build; of one with vision, of the decoder within.
+    """Returns the configuration of a model that this backend can build; for a model with vision, its decoder's.
 
     Raises:
-        ConfigError: the folder holds none, or of another architecture; the message has the reason.
+        ConfigError: the configuration is missing or has an unsupported architecture; the message gives the reason.
     """
     try:
         config = language_part(
@@ -75,7 +75,7 @@ def rope_parameters(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _rotated(config: PretrainedConfig) -> float:
-    """Returns the part of each head that is."""
+    """Returns the fraction of each head that the rotary embedding rotates."""
     return float(rope_parameters(config).get("partial_rotary_factor", 1.0))
 
 
@@ -94,19 +94,19 @@ def inverse_frequencies(config: PretrainedConfig) -> torch.Tensor:
 
 
 def padded_vocabulary(config: PretrainedConfig, ranks: int) -> int:
-    """Rows of the embedding: as many as there are tokens, and unused ones until the ranks have equally many.
+    """Returns the rows of the embedding: one per token, padded so that all ranks have equally many.
 
-    The number is the same for up to 16 ranks (1, 2, 4, ...), so that checkpoints fit other divisions.
+    The number is the same for all powers of two up to 16 ranks, so that checkpoints fit other numbers of ranks.
     """
     unit = math.lcm(VOCABULARY_UNIT, ranks)
     return int(-(-config.vocab_size // unit) * unit)
 
 
 def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torch.dtype) -> TransformerConfig:
-    """megatron-core's configuration of the same model under the flags.
+    """Returns megatron-core's configuration of the same model under the flags.
 
     Raises:
-        ConfigError: heads, layers or experts that do not divide by the ranks.
+        ConfigError: heads, layers or experts are not divisible by the number of ranks.
     """
     tp, pp, cp = (
         args.tensor_model_parallel_size,
@@ -165,8 +165,7 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
 
 
 def _fusions(args: TrainingSide) -> dict[str, bool]:
-    """Returns the part of megatron-core's configuration that is about kernels for several steps; our norms heed the
-    last one."""
+    """Returns the settings for fused kernels. Our norms read the last one."""
     compiled = fuses_activations(args)
     return {
         "masked_softmax_fusion": False,
@@ -178,7 +177,7 @@ def _fusions(args: TrainingSide) -> dict[str, bool]:
 
 
 def _hybrid(config: PretrainedConfig) -> dict[str, Any]:
-    """Returns the part of megatron-core's configuration that is about gates and linear attention."""
+    """Returns the settings for gates and linear attention."""
     if config.model_type not in HYBRIDS:
         return {}
     names = "conv_kernel_dim", "key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads"
@@ -187,7 +186,7 @@ def _hybrid(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
-    """Returns the part of megatron-core's configuration that is about experts."""
+    """Returns the settings for experts."""
     ranks = args.expert_model_parallel_size
     if config.model_type not in MIXTURES:
         if ranks > 1:

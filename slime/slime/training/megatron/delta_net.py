@@ -1,8 +1,8 @@
 """The linear attention of Qwen3.5 (gated delta net, Yang et al. 2024) on megatron-core's linear layers, over packs.
 
-megatron-core's own layer takes no packed sequences and needs a GPU. This one computes what transformers computes, by
-the functions that the FSDP backend uses. Tensor-parallel ranks have a part of the heads each, and so have
-context-parallel ranks while states go from token to token: as around attention, tokens and heads change places.
+megatron-core's own layer does not support packed sequences and needs a GPU. This one computes the same as
+transformers, with the functions that the FSDP backend uses. Tensor-parallel ranks have a part of the heads each. So
+do context-parallel ranks during the recurrence: tokens and heads are exchanged as in attention.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from slime.training.megatron.norms import GatedRMSNorm
 
 
 def projected(config: TransformerConfig) -> Sections:
-    """Rows of a layer's input projection, by Hugging Face's modules: queries, keys and values; gate; b; a."""
+    """Returns the rows of a layer's input projection, by Hugging Face module: queries, keys and values; gate; b;
+    a."""
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     values = config.linear_num_value_heads * config.linear_value_head_dim
     heads = config.linear_num_value_heads
@@ -30,7 +31,7 @@ def projected(config: TransformerConfig) -> Sections:
 
 
 class GatedDeltaNet(nn.Module):
-    """The attention of one layer; megatron-core passes arguments that it does not use."""
+    """The linear attention of one layer; its other arguments are passed by megatron-core and not used."""
 
     def __init__(self, config: TransformerConfig, pg_collection: Any, **_: object) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class GatedDeltaNet(nn.Module):
     def forward(
         self, hidden_states: Tensor, attention_mask: Places, **_: object
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states [n, 1, H] -> the same shape, and no bias."""
+        """Maps hidden states [n, 1, H] to the same shape, without bias."""
         projected_, _none = self.in_proj(hidden_states)
         qkv, gate, b, a = torch.split(projected_, self.sizes, dim=-1)
         mixed = self.core_attention(qkv, b, a, attention_mask.layout)
@@ -69,11 +70,11 @@ class GatedDeltaNet(nn.Module):
 
 
 class DeltaRule(nn.Module):
-    """The convolution and the state of one layer.
+    """The convolution and the recurrence of one layer.
 
     Attributes:
-        kernel: [C, 1, K] as in a Hugging Face folder, of the C channels of this tensor-parallel rank. A_log, dt_bias:
-            [heads], of `decay`.
+        kernel: [C, 1, K] as in a Hugging Face folder, of the C channels of this tensor-parallel rank.
+        A_log, dt_bias: [heads], parameters of `decay`.
     """
 
     def __init__(self, config: TransformerConfig, pg_collection: Any) -> None:
@@ -88,7 +89,7 @@ class DeltaRule(nn.Module):
         )
 
     def forward(self, qkv: Tensor, b: Tensor, a: Tensor, layout: Layout) -> Tensor:
-        """qkv [n, 1, C], b and a [n, 1, heads], of this rank's n tokens -> [n, 1, heads, D]."""
+        """Maps qkv [n, 1, C], b and a [n, 1, heads] of this rank's n tokens to [n, 1, heads, D]."""
         key, value = self.widths
         parts = torch.split(qkv.squeeze(1), self.channels, dim=-1)
         q, k, v = (

@@ -1,4 +1,4 @@
-"""Matrices that are several ones below each other: ranks cut each of these for itself, and have all cuts in one."""
+"""Matrices that consist of several stacked matrices: each rank has a part of every one of these."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 Sections = tuple[tuple[int, ...], ...]
-"""Rows of every section, by the tensors of a Hugging Face folder that they are in."""
+"""Row counts: for each section, those of the Hugging Face tensors in it."""
 
 
 def cut(whole: Tensor, sizes: Sequence[int], ranks: int, rank: int) -> Tensor:
-    """Returns the rows of one of `ranks` ranks: its part of each section."""
+    """Returns the rows of one of `ranks` ranks: its part of every section."""
     if ranks == 1:
         return whole
     return torch.cat([part.chunk(ranks)[rank] for part in torch.split(whole, list(sizes))])
 
 
 def put_together(parts: Sequence[Tensor], sections: Sections) -> list[Tensor]:
-    """Returns the tensors of a folder, of what every rank has."""
+    """Rebuilds the folder's tensors from the parts of all ranks."""
     sizes = [size // len(parts) for group in sections for size in group]
     by_rank = [torch.split(part, sizes) for part in parts]
     whole = torch.cat([rank[i] for i in range(len(sizes)) for rank in by_rank])

@@ -1,9 +1,8 @@
-"""Gradients of a model in parts, and the weights that the optimizer moves by them, both in fp32.
+"""Gradients of a sharded model, and the weights that the optimizer updates, both in fp32.
 
-Gradients are added up over the ranks, measured and clipped. Weights and their moments are whole on every copy of the
-model or shared out. Sharing them out is ZeRO's first stage (Rajbhandari et al. 2020): gradients are added up to the rank
-that has the rows, which moves them and sends them to the others. AdamW looks at each number alone, so the result is the
-same.
+Gradients are summed over the ranks, measured and clipped. Weights and moments are either whole on every replica or
+sharded. Sharding is ZeRO's first stage (Rajbhandari et al. 2020): gradients are summed on the rank that owns the
+rows, which updates them and sends them to the others. AdamW treats each number separately, so the result is the same.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ EMBEDDING, HEAD = "embedding.word_embeddings.weight", "output_layer.weight"
 
 
 class Gradients:
-    """The gradients of one rank's part of a model. Every rank makes the same calls.
+    """The gradients of one rank's shard of a model. All ranks must make the same calls.
 
     Args:
-        args: how the optimizer's states are kept; None: no gradients will be taken, what computes is all there is.
+        args: settings of the optimizer's states; None: no gradients are needed, and there are no masters.
     """
 
     def __init__(self, model: ShardedModel, args: Any | None = None) -> None:
@@ -64,8 +63,9 @@ class Gradients:
         return trained
 
     def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
-        """Yields names and rows in checkpoints. Gate and up projection come apart, and so do sections: each is cut
-        over the ranks for itself; the output head of the last stage is a copy of a tied embedding."""
+        """Yields parameters with the names and rows of their checkpoint tensors. Gate and up projection are separate,
+        and so are sections, since each is sharded separately. The last stage's output head is a copy of a tied
+        embedding."""
         for each in self.all:
             entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
             if self.tied_head and each.name == HEAD:
@@ -90,7 +90,8 @@ class Gradients:
             each.forget()
 
     def collect(self) -> None:
-        """Adds up what the ranks have computed. Context-parallel ranks count each token as often as they are."""
+        """Sums the gradients that the ranks have computed. Every context-parallel rank counts each token, so these sums
+        are divided by the number of those ranks."""
         if self.parallel.tp.size > 1:
             add_up([each.gradient for each in self.all if each.partial], self.parallel.tp.group)
         if self.tied_head and (self.parallel.is_first or self.parallel.is_last):
@@ -101,7 +102,7 @@ class Gradients:
                 _gradient(piece).div_(self.parallel.cp.size)
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """Returns the gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
+        """Returns the gradient norm of the whole model, then clips the gradient to `max_norm` (0: no clipping).
 
         Raises:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
@@ -133,12 +134,12 @@ def _gradient(piece: Piece) -> Tensor:
 
 
 class Masters:
-    """All pieces of one rank. Every rank makes the same calls.
+    """The masters (fp32 weights that the optimizer updates) of one rank. All ranks must make the same calls.
 
     Args:
-        parts: of every parameter in checkpoints, (name, rows, cut).
-        shared: every copy of the model moves rows of its own, not all of them.
-        on_cpu: keep masters and moments in CPU memory whatever computes, and step there.
+        parts: for every parameter, the (name, rows, cut) of its checkpoint tensors.
+        shared: every replica updates only its own rows, not all.
+        on_cpu: keep masters and moments in CPU memory, and step there.
     """
 
     def __init__(
@@ -160,11 +161,11 @@ class Masters:
 
     @property
     def parameters(self) -> nn.ParameterList:
-        """For the optimizer; a rank may have no row of a small one."""
+        """Returns the optimizer's parameters; a rank may have no row of a small one."""
         return nn.ParameterList([piece.master for piece in self.pieces if piece.master.numel()])
 
     def take_gradients(self) -> None:
-        """Adds up the gradients of the copies of the model, and keeps what this rank moves."""
+        """Sums the gradients of the replicas, and keeps those that this rank updates."""
         for axis, pieces in self._by_copies():
             whole = [piece.of(piece.trained.gradient) for piece in pieces]
             if self.shared:
@@ -179,7 +180,7 @@ class Masters:
                 piece.gradient = part
 
     def move(self, optimizer: torch.optim.Optimizer) -> None:
-        """One step by the gradients; afterwards what it moved is what computes."""
+        """Makes one optimizer step, then copies the result to the weights that compute."""
         for piece in self.pieces:
             assert piece.gradient is not None
             piece.master.grad = piece.gradient.to(piece.master.device)
@@ -192,7 +193,7 @@ class Masters:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Copies the weights that the optimizer has moved to those that compute."""
+        """Copies the optimizer's weights to the weights that compute."""
         for piece in self.pieces:
             target = piece.of(piece.trained.parameter.detach())[piece.own_rows]
             if target.data_ptr() != piece.master.data_ptr():
@@ -202,7 +203,7 @@ class Masters:
                 spread_rows([piece.of(piece.trained.parameter.detach()) for piece in pieces], axis)
 
     def _by_copies(self) -> list[tuple[Axis, Sequence[Piece]]]:
-        """Returns the pieces that the same ranks have copies of."""
+        """Groups the pieces by the ranks that have copies of them."""
         axes = {id(piece.trained.copies): piece.trained.copies for piece in self.pieces}
         return [
             (axis, [piece for piece in self.pieces if piece.trained.copies is axis]) for axis in axes.values()

@@ -1,6 +1,6 @@
-"""The models of this backend, built and filled from a Hugging Face folder.
+"""Builds this backend's models and loads them from a Hugging Face folder.
 
-The critic is the body of a model with one linear output, spread over the same ranks as the policy.
+The critic is a model's body with one linear output, distributed like the policy.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def load_model(
     trained: bool = False,
     on_logits: bool = False,
 ) -> ShardedModel:
-    """This rank's part of the model in `folder`, with adapters if it is trained and the flags want them.
+    """Returns this rank's shard of the model in `folder`, with adapters if it is trained and the flags request them.
 
     Args:
-        on_logits: what its losses see.
+        on_logits: losses get logits, not a distribution.
 
     Raises:
-        ConfigError: as `load_core`, or adapters that it cannot have.
+        ConfigError: as `load_core`, or the model does not support the adapters.
     """
     core, weights = load_core(PackedGPT, folder, args, parallel, device)
     if trained and args.use_lora:
@@ -56,16 +56,16 @@ def load_model(
 def load_core(
     kind: type[Core], folder: str, args: Arguments, parallel: Parallel, device: torch.device
 ) -> tuple[Core, WeightMap]:
-    """This rank's part of the model in `folder` as a `kind` of stage, and where its weights come from.
+    """Returns this rank's shard of the model in `folder`, as a stage of class `kind`, and the map of its weights.
 
     Raises:
-        ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight;
-            an attention kernel that is not installed.
+        ConfigError: the backend does not support the model, the ranks do not divide it, a weight is missing, or an
+            attention kernel is not installed.
     """
     attention_name(args)
     hf = read_config(folder)
     core = kind(hf, transformer_config(hf, args, computing_dtype(args, device.type)), parallel, args)
-    core.to(device)  # before it has weights, so that these never lie in CPU memory together
+    core.to(device)  # moved before loading, so that the weights are never in CPU memory together
     weights = WeightMap(core, hf)
     if core.config.params_dtype == torch.bfloat16 and serves_fp32(args):
         _keep_exact(weights, fp32_vectors(folder))
@@ -74,7 +74,8 @@ def load_core(
 
 
 def _keep_exact(weights: WeightMap, stored: Container[str]) -> None:
-    """Decays that the folder has in fp32 compute in fp32: they are taken to the power of a sequence's length."""
+    """Keeps decays in fp32 if the folder has them in fp32: their errors grow exponentially with the length of a
+    sequence."""
     for name, entry in weights.entries.items():
         path, _, last = name.rpartition(".")
         if last in DECAY and entry.sources[0] in stored:
@@ -86,7 +87,7 @@ HEAD = "value_head.weight"
 
 
 class PackedValues(PackedGPT):
-    """One stage; the last one can make a value of each row in place of logits."""
+    """One stage of a critic; the last one outputs a value for each row instead of logits."""
 
     has_head = False
 
@@ -96,7 +97,7 @@ class PackedValues(PackedGPT):
             self.output_layer = None
 
     def add_head(self, seed: int) -> None:
-        """The linear output, drawn as under FSDP. Every rank draws the same."""
+        """Adds the linear output, with the same initial values as under FSDP. Every rank draws the same values."""
         width, like = self.config.hidden_size, next(self.parameters())
         drawn = torch.empty(1, width)
         nn.init.normal_(drawn, std=(width + 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
@@ -105,7 +106,7 @@ class PackedValues(PackedGPT):
 
 
 class ShardedValues(ShardedModel):
-    """A model in parts whose losses see values [T]."""
+    """A sharded critic, whose losses get values [T]."""
 
     def _of(self, output: Tensor, packed: PackedBatch) -> Any:
         return self._own(output, packed).float()
@@ -118,12 +119,12 @@ class ShardedValues(ShardedModel):
         return rows.share(self.core.value_head(hidden).flatten())
 
     def values(self, packed: PackedBatch) -> Tensor:
-        """fp32 values [T] of the pack, on every rank, without gradients."""
+        """Returns fp32 values [T] of the pack on every rank, without gradients."""
         return self.of_all([packed])[0].float()
 
 
 def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:
-    """Returns the critic of the flags. Raises ConfigError as `load_core`."""
+    """Returns the critic that the flags describe. Raises ConfigError as `load_core`."""
     folder = args.critic_load or args.hf_checkpoint
     core, weights = load_core(PackedValues, folder, args, parallel, device)
     if args.use_lora:

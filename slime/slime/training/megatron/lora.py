@@ -1,6 +1,6 @@
-"""LoRA on a model in parts: adding adapters, switching them off, merging them out of place, storing them as PEFT does.
+"""LoRA on a sharded model: adds adapters, disables them, merges them into copies, and stores them in PEFT's format.
 
-The base never changes. Engines get base + scale * B A, which each rank computes for its own part.
+The base never changes. Engines get base + scale * B A, which each rank computes for its own shard.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ JOINED = {
     "mlp.linear_fc1": ("mlp.gate_proj", "mlp.up_proj"),
     "mlp.linear_fc2": ("mlp.down_proj",),
 }
-"""Linear modules of a layer, and which Hugging Face modules each one is, in the order of those."""
+"""megatron-core's linear modules of a layer, with the joined Hugging Face modules in their order."""
 BY_INPUTS = ("self_attention.linear_proj", "self_attention.out_proj", "mlp.linear_fc2")
 Factors = tuple[Tensor, Tensor]
 
 
 def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> None:
-    """Freezes the model and adds adapters that change nothing yet: those that PEFT would draw for the whole model.
+    """Freezes the model and adds adapters with an initial effect of zero. They are those that PEFT would draw for the
+    whole model.
 
     Raises:
-        ConfigError: --lora-target-modules names a module that is not there or cannot have adapters, or none of this
-            pipeline stage.
+        ConfigError: --lora-target-modules names a module that does not exist or cannot have adapters, or no module of
+            this pipeline stage.
     """
     core.requires_grad_(False)
     like = next(core.parameters())
@@ -73,12 +74,12 @@ def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> Non
 
 
 def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
-    """Whole factors of all chosen modules of the model, by name. Every rank draws the same."""
+    """Returns the whole factors of all chosen modules of the model, by name. Every rank draws the same values."""
     every = [
         (_key(layer, name), size)
         for layer in range(hf.num_hidden_layers)
         for name, size in _sizes(hf, layer).items()
-        if not (name.startswith("mlp.") and has_experts(hf, layer))  # experts are no linear modules
+        if not (name.startswith("mlp.") and has_experts(hf, layer))  # experts are not linear modules
     ]
     names = [name.strip() for name in (args.lora_target_modules or "").split(",") if name.strip()]
     known = ", ".join(
@@ -101,7 +102,7 @@ def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
 
 
 def _factors(inputs: int, outputs: int, rank: int) -> Factors:
-    """PEFT's modules draw their weights twice; so do these, to end with the same."""
+    """Draws initial factors. PEFT's modules draw their weights twice; so does this, to get the same values."""
     down, up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
     nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
     return down.weight.detach(), torch.zeros_like(up.weight)
@@ -116,7 +117,7 @@ def _matches(key: str, name: str) -> bool:
 
 
 def _sizes(hf: PretrainedConfig, layer: int) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of the linear modules of a layer, in the order in which transformers has them."""
+    """Returns input and output sizes of a layer's linear modules, in transformers' order."""
     hidden, inner = hf.hidden_size, hf.intermediate_size
     attention = _linear_attention(hf) if is_linear(hf, layer) else _full_attention(hf)
     return attention | {
@@ -130,7 +131,10 @@ def _full_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
     hidden, size = hf.hidden_size, head_dim(hf)
     queries, keys = hf.num_attention_heads * size, hf.num_key_value_heads * size
     return {
-        "self_attn.q_proj": (hidden, queries * (2 if hf.model_type in HYBRIDS else 1)),  # with their gates
+        "self_attn.q_proj": (
+            hidden,
+            queries * (2 if hf.model_type in HYBRIDS else 1),
+        ),  # including their gates
         "self_attn.k_proj": (hidden, keys),
         "self_attn.v_proj": (hidden, keys),
         "self_attn.o_proj": (queries, hidden),
@@ -145,14 +149,14 @@ def _linear_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
 
 
 def _sections(hf: PretrainedConfig, name: str) -> Sections:
-    """Returns the sections of the rows of the second factor, if ranks have a part of every one."""
+    """Returns the row sections of the second factor, if each rank has a part of every section."""
     return projected(hf)[:1] if name == "linear_attn.in_proj_qkv" else ()
 
 
 def _build(
     path: str, own: dict[str, Factors], hf: PretrainedConfig, core: PackedGPT, args: LoraArguments, layer: int
 ) -> Adapters:
-    """This rank's part of the adapters of one module."""
+    """Returns this rank's shard of one module's adapters."""
     tp, by_inputs = core.parallel.tp, path in BY_INPUTS
     parts: dict[str, Adapter] = {}
     for name, (down, up) in own.items():
@@ -177,7 +181,7 @@ def _build(
 
 
 def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors], adapters: Adapters) -> None:
-    """Adds the stored adapters to the map of weights, and their effect on the module's weight."""
+    """Registers the stored adapters in the map of weights, and their effect on the module's weight."""
     weights.changed[f"{linear}.weight"] = adapters.merged
     for name in own:
         for factor, letter, dim in (
@@ -201,7 +205,7 @@ def adapter_writer(
     call this.
 
     Args:
-        base: folder of the model that the adapter belongs to.
+        base: folder of the adapter's base model.
     """
     whole = dict(to_first_stage(weights.whole_adapters(), parallel, torch.float32))
 

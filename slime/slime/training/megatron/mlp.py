@@ -1,4 +1,4 @@
-"""The feed-forward part of a layer without experts."""
+"""The feed-forward network of a layer without experts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch.nn.functional import silu
 
 
 class GatedMLP(MLP):  # type: ignore[misc]
-    """megatron-core's own, which without a compiled activation would add a zero to every number and keep the sums."""
+    """megatron-core's own network; without a compiled activation, that would add a zero to every number and keep the
+    sums for the backward pass."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(
@@ -22,7 +23,7 @@ class GatedMLP(MLP):  # type: ignore[misc]
         )
 
     def forward(self, hidden_states: Tensor, **how: object) -> tuple[Tensor, Tensor | None]:
-        """Hidden states [n, 1, H] -> the same shape, and no bias."""
+        """Maps hidden states [n, 1, H] to the same shape, without bias."""
         if self.config.bias_activation_fusion:
             fused: tuple[Tensor, Tensor | None] = super().forward(hidden_states, **how)
             return fused

@@ -1,8 +1,8 @@
-"""One pipeline stage of a decoder on megatron-core, run on a pack.
+"""One pipeline stage of a decoder on megatron-core, which runs on packs.
 
-The backward pass may compute activations again instead of keeping them. megatron-core's own checkpoints ask CUDA for its
-random state. These work on CPUs too, and nothing is drawn at random in a layer but the dropout of adapters, whose state
-torch keeps.
+The backward pass may recompute activations instead of storing them. megatron-core's own checkpoints need CUDA's
+random state. The ones here also work on CPUs. The only random operation in a layer is the adapters' dropout, whose
+state torch keeps.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 def block_spec(
     config: TransformerConfig, hf: PretrainedConfig, layers: Sequence[int], kernel: str
 ) -> TransformerBlockSubmodules:
-    """Returns the submodules of the layers of this stage; `layers`: their numbers in the whole model."""
+    """Returns the submodules of this stage's layers; `layers`: their numbers in the whole model."""
     norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
     qk_norm: Any = norm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
@@ -91,11 +91,11 @@ def block_spec(
 
 
 class PackedGPT(GPTModel):  # type: ignore[misc]
-    """The stage of this rank. All ranks make the same calls.
+    """The pipeline stage of this rank. All ranks must make the same calls.
 
     Attributes:
-        has_head: the last stage can make logits, by the embedding where both are tied.
-        chunk: rows of logits that exist at a time; 0: all.
+        has_head: the last stage can compute logits, with the embedding if both are tied.
+        chunk: number of logit rows in memory at a time; 0: all.
     """
 
     has_head = True
@@ -118,14 +118,15 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         self.parallel, self.real_vocabulary = parallel, int(hf.vocab_size)
         self.frequencies, self.chunk = inverse_frequencies(hf), max(args.log_probs_chunk_size, 0)
         if self.post_process:
-            self.output_layer.sequence_parallel = False  # its input is gathered before
+            self.output_layer.sequence_parallel = False  # its input is already gathered
         recompute(self.decoder, args)
 
     def setup_embeddings_and_output_layer(self) -> None:
-        """The two copies of a tied embedding are loaded alike, and their gradients added up."""
+        """Does nothing: both copies of a tied embedding are loaded with the same values, and their gradients are
+        summed."""
 
     def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
-        """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one."""
+        """Maps hidden states [n, 1, H] of the previous stage (None on the first) to those of this stage."""
         whole = self.padded(packed)
         positions = _part(whole.position_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
         if self.pre_process:
@@ -139,7 +140,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return output
 
     def places(self, layout: Layout, positions: Tensor) -> Places:
-        """Returns the places of the tokens at these positions [n], for all layers."""
+        """Returns the `Places` of the tokens at these positions [n], for all layers."""
         angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
         both = torch.cat([angles, angles], -1)[:, None, None, :]
         return Places(
@@ -147,9 +148,10 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         )
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
-        """Returns the pack with an extra sequence at the end, so that the ranks get equally many tokens."""
+        """Returns the pack with an additional sequence at its end, so that all ranks get equally many tokens."""
         size = packed.input_ids.shape[1]
-        mixed = self.config.num_moe_experts is not None  # whose tokens all of these ranks share out
+        # mixture layers divide their tokens over the tensor-parallel ranks too
+        mixed = self.config.num_moe_experts is not None
         ranks = self.parallel.cp.size * self.parallel.tp.size if mixed else self.ranks_of_a_sequence
         missing = -size % ranks
         if not missing:
@@ -166,25 +168,25 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return self.parallel.cp.size * (self.parallel.tp.size if self.config.sequence_parallel else 1)
 
     def hidden_shape(self, packed: PackedBatch) -> tuple[int, int, int]:
-        """Returns the shape of the hidden states that one stage hands to the next."""
+        """Returns the shape of the hidden states that a stage sends to the next."""
         tokens = self.padded(packed).input_ids.shape[1]
         return tokens // self.ranks_of_a_sequence, 1, self.config.hidden_size
 
     @property
     def first_column(self) -> int:
-        """Id of the first token whose logit this rank computes."""
+        """Returns the id of the first token whose logit this rank computes."""
         return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
 
     def own_tokens(self, output: Tensor) -> Tensor:
-        """Maps the last stage's output, [n, 1, H] -> hidden states of all tokens of this context-parallel rank, [n,
-        H]."""
+        """Maps the last stage's output [n, 1, H] to hidden states [n, H] of all tokens of this context-parallel
+        rank."""
         if self.config.sequence_parallel:
             output = gather_from_sequence_parallel_region(output, tensor_parallel_output_grad=False)
         return output.squeeze(1)
 
     def own_rows(self, output: Tensor, packed: PackedBatch) -> tuple[Tensor, OwnRows]:
-        """Maps the last stage's output -> hidden states [t, H] of those among these tokens that predict targets, and
-        which of the T targets these are."""
+        """Maps the last stage's output to hidden states [t, H] of this rank's target-predicting tokens, and their
+        indices among the T targets."""
         hidden, axis = self.own_tokens(output), self.parallel.cp
         places = packed.logit_positions - axis.rank * len(hidden)
         is_own = (places >= 0) & (places < len(hidden))
@@ -194,14 +196,15 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return hidden[places[numbers]], OwnRows(numbers, len(places), axis.group)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Hidden states [n, H] -> the columns of their logits [n, columns] that this rank holds."""
+        """Maps hidden states [n, H] to this rank's columns of their logits [n, columns]."""
         tied = self.share_embeddings_and_output_weights and self.pre_process
         weight = self.embedding.word_embeddings.weight if tied else None
         logits: Tensor = self.output_layer(rows.unsqueeze(1), weight=weight)[0].squeeze(1)
         return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
 
     def whole_vocabulary(self, logits: Tensor) -> Tensor:
-        """The columns of this rank [n, columns] -> the logits [n, V] on every rank, each of which goes on alike."""
+        """Gathers this rank's columns [n, columns] to logits [n, V] on every rank; later operations are the same on
+        all ranks."""
         missing = self.vocab_size // self.parallel.tp.size - logits.shape[1]
         whole: Tensor = gather_from_tensor_model_parallel_region(nn.functional.pad(logits, (0, missing)))
         return whole[:, : self.real_vocabulary]
@@ -215,11 +218,11 @@ MODULES = {"core_attn": "self_attention.core_attention", "mlp": "mlp"}
 
 
 def recompute(block: TransformerBlock, args: TrainingSide) -> None:
-    """Applies the flags to a transformer block of megatron-core."""
+    """Applies the recomputation flags to a transformer block of megatron-core."""
     granularity = args.recompute_granularity
     if args.gradient_checkpointing or (granularity, args.recompute_method) == ("full", "uniform"):
         block.config = copy.copy(block.config)
-        block.config.recompute_granularity = "full"  # the block then asks for what is put in place here
+        block.config.recompute_granularity = "full"  # makes the block call the function that is replaced here
         block._checkpointed_forward = partial(_in_groups, block.layers, args.recompute_num_layers or 1)
     elif granularity == "selective":
         assert args.recompute_modules is not None
@@ -236,7 +239,7 @@ def _again(module: Any) -> None:
 
 
 def _in_groups(layers: nn.ModuleList, size: int, hidden_states: Tensor, **inputs: Any) -> Tensor:
-    """Returns the layers one after the other; only the input of every `size` of them is kept."""
+    """Runs the layers in sequence, and stores only the input of every `size` of them."""
     mask = inputs["attention_mask"]
 
     def run(hidden: Tensor, first: int) -> Tensor:

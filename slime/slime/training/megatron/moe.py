@@ -1,10 +1,10 @@
-"""Mixture of experts on megatron-core's groups: a router, experts dealt to ranks, tokens that travel to theirs.
+"""Mixture of experts on megatron-core's groups: a router, experts divided over ranks, and the exchange of tokens.
 
-megatron-core's own layer cannot run on a CPU: its router moves its weight to CUDA and its dispatchers open CUDA
-streams or gather on "the current CUDA device". This one takes its configuration and its expert-parallel group, and
-computes what transformers computes. No token is dropped: an expert takes as many as choose it.
+megatron-core's own layer cannot run on a CPU: its router moves its weight to CUDA, and its dispatchers use CUDA
+streams or "the current CUDA device". This layer uses the same configuration and expert-parallel group, and computes
+the same as transformers. No token is dropped: an expert processes all tokens that select it.
 
-Under tensor parallelism the experts stay whole. Ranks that would compute the same tokens share them out instead.
+Tensor parallelism does not cut the experts. Instead, ranks with the same tokens divide these among themselves.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ALIGNMENT = 16  # bytes
 
 
 class Router(nn.Module):
-    """Chooses the experts of a token, and the weights of their outputs (Shazeer et al. 2017).
+    """Selects each token's experts, and the weights of their outputs (Shazeer et al. 2017).
 
-    The product is in the weights' dtype and the softmax in fp32, as in transformers. `moe_router_pre_softmax`: the
-    weights are the probabilities as they are; otherwise those of the chosen experts are scaled to a sum of 1.
+    As in transformers, the product is in the weights' dtype and the softmax in fp32. `moe_router_pre_softmax`: the
+    weights are the unscaled probabilities; otherwise, those of the selected experts are scaled to a sum of 1.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -41,7 +41,7 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape, dtype=config.params_dtype))
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [n, H] -> weights and ids of their experts, [n, K]."""
+        """Maps tokens [n, H] to weights and ids of their experts, [n, K]."""
         logits = linear(rows, self.weight)
         weights, chosen = torch.softmax(logits, -1, dtype=torch.float32).topk(self.top_k, -1)
         if self.scaled:
@@ -50,10 +50,11 @@ class Router(nn.Module):
 
 
 class Experts(nn.Module):
-    """The experts of one rank: feed-forward networks with a gate, of one shape.
+    """The experts of one rank: gated feed-forward networks of equal shape.
 
     Attributes:
-        gate_up: [experts, 2 I, H], the gate's rows before those it is multiplied with. down: [experts, H, I].
+        gate_up: [experts, 2 I, H], first the rows of the gate, then those of the up projection.
+        down: [experts, H, I].
     """
 
     def __init__(self, config: TransformerConfig, count: int) -> None:
@@ -63,15 +64,15 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(count, hidden, width, dtype=config.params_dtype))
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Tokens [n, H], sorted by expert, of which each has `counts` [experts] -> [n, H]."""
+        """Maps tokens [n, H], sorted by expert, to [n, H]; `counts` [experts]: tokens of each expert."""
         gate, up = _products(rows, self.gate_up, counts).chunk(2, -1)
         return _products(silu(gate) * up, self.down, counts)
 
 
 def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """Rows [n, in] by the matrices [experts, out, in] of the experts that they are sorted by -> [n, out].
+    """Multiplies rows [n, in], sorted by expert, by the experts' matrices [experts, out, in] -> [n, out].
 
-    One kernel for all if there is one: not for float64, nor for rows that do not begin at multiples of 16 bytes.
+    Uses a single grouped kernel if possible: not for float64, nor for rows that are not aligned to 16 bytes.
     """
     aligned = all(size * rows.element_size() % ALIGNMENT == 0 for size in weights.shape[1:])
     if aligned and rows.dtype != torch.float64:
@@ -81,7 +82,8 @@ def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 
 class SharedExpert(nn.Module):
-    """A shared expert for every token, multiplied by its own gate (Qwen2-MoE). Tensor-parallel ranks cut it."""
+    """An expert that processes every token, multiplied by its own gate (Qwen2-MoE). It is sharded over
+    tensor-parallel ranks."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -97,9 +99,9 @@ class SharedExpert(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """The feed-forward part of a layer: what megatron-core's MoELayer is, within its own layers.
+    """The feed-forward network of a layer with experts; replaces megatron-core's MoELayer.
 
-    Every rank of an expert-parallel group must run it at the same time.
+    All ranks of an expert-parallel group must run it at the same time.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -112,7 +114,7 @@ class MixtureOfExperts(nn.Module):
         self.shared = SharedExpert(config) if config.moe_shared_expert_intermediate_size else None
 
     def forward(self, hidden: Tensor, **_: object) -> tuple[Tensor, None]:
-        """Hidden states [n, 1, H] -> the same shape, and no bias."""
+        """Maps hidden states [n, 1, H] to the same shape, without bias."""
         rows = hidden.flatten(0, 1)
         if self.sharing is not None:
             rows = _Share.apply(rows, self.sharing)  # type: ignore[no-untyped-call]
@@ -133,7 +135,8 @@ class MixtureOfExperts(nn.Module):
         return mixed
 
     def _ask(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Questions [m, H], sorted by expert, of which each of all experts gets `counts` -> their answers [m, H]."""
+        """Sends rows [m, H], sorted by expert, to their experts and returns the outputs [m, H]; `counts`: rows of
+        each of all experts."""
         ranks = self.group.size()
         if ranks == 1:
             return self.experts(rows, counts)  # type: ignore[no-any-return]
@@ -144,13 +147,14 @@ class MixtureOfExperts(nn.Module):
         expert = torch.arange(got.shape[1], device=got.device).repeat(ranks)
         order = expert.repeat_interleave(got.flatten(), output_size=sum(received)).argsort(stable=True)
         asked = _Travel.apply(rows, sent, received, self.group)[order]  # type: ignore[no-untyped-call]
-        del rows  # or all questions would stay in memory with the answers
+        del rows  # otherwise all inputs would stay in memory with the outputs
         answers = self.experts(asked, got.sum(0))[order.argsort()]
         return _Travel.apply(answers, received, sent, self.group)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Travel(torch.autograd.Function):
-    """Rows go to the ranks of a group, `sent[i]` of them to rank i, and `received[i]` come from it; gradients go back."""
+    """All-to-all of rows: `sent[i]` go to rank i, `received[i]` come from it; gradients go in the opposite
+    direction."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
@@ -169,7 +173,7 @@ def _travel(rows: Tensor, sent: list[int], received: list[int], group: ProcessGr
 
 
 class _Share(torch.autograd.Function):
-    """Ranks that have the same rows keep a part each; the gradient is that of all parts."""
+    """Divides rows that several ranks have; the gradient is gathered from all parts."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
@@ -183,8 +187,8 @@ class _Share(torch.autograd.Function):
 
 
 class _Unite(torch.autograd.Function):
-    """The parts of all ranks on each. The later layers compute the same on each, so a part of its gradient goes
-    back."""
+    """Gathers the parts of all ranks on each rank. Later layers compute the same on every rank, so each rank takes
+    its part of the gradient."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:

@@ -1,4 +1,4 @@
-"""Norms of a decoder, computed in fp32 where transformers does so."""
+"""Norms of a decoder; computed in fp32 if transformers does so."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from slime.training.core.fused import rms_norm
 
 
 class Norm(nn.Module):
-    """Base of all norms: root mean square, and a weight for each number.
+    """Base of all norms: root mean square, and a weight for each dimension.
 
     Attributes:
-        fused: by one kernel (--fused-layers), if the norm has one.
+        fused: use a fused kernel (--fused-layers), if the norm has one.
     """
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: object) -> None:
@@ -23,13 +23,13 @@ class Norm(nn.Module):
         self.eps, self.fused = eps, config.persist_layer_norm
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """Normalises in fp32, without the weight."""
+        """Normalizes in fp32, without the weight."""
         wide = hidden.float()
         return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
 
 
 class RMSNorm(Norm):
-    """Zhang and Sennrich 2019."""
+    """RMS norm (Zhang and Sennrich 2019)."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self.fused:
@@ -38,7 +38,7 @@ class RMSNorm(Norm):
 
 
 class ZeroCentredRMSNorm(Norm):
-    """One whose stored weight is the distance from 1 (Qwen3.5)."""
+    """RMS norm whose stored weight is the difference from 1 (Qwen3.5)."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return (self.normed(hidden) * (1 + self.weight.float())).type_as(hidden)

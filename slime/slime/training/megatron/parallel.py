@@ -1,4 +1,4 @@
-"""The place of this process among the ranks that hold one model together, and those that hold copies of it."""
+"""This process's position among the ranks that share one model, and among the replicas of the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axis:
-    """One way to divide the work: the ranks of this process's group, and this process's place among them."""
+    """One dimension of parallelism: the ranks of this process's group, and its position among them."""
 
     size: int
     rank: int
@@ -34,13 +34,15 @@ class Parallel:
     """All axes.
 
     Attributes:
-        tp: tensor parallelism, each holds a part of every matrix. pp: pipeline stages. cp: context parallelism,
-            each computes a part of every sequence. dp: data parallelism, each trains other samples.
-        copies: dp and cp together, the ranks whose gradients are added up.
-        model: tp and pp together, the ranks that hold one copy of the weights.
-        ends: group of the first and the last stage, which both hold a tied embedding.
-        ep: expert parallelism, each of these ranks of one stage holds other experts of every layer. copies_of_experts:
-            the ranks that hold the same experts.
+        tp: tensor parallelism, each rank has a part of every matrix.
+        pp: pipeline stages.
+        cp: context parallelism, each rank computes a part of every sequence.
+        dp: data parallelism, each rank trains other samples.
+        copies: dp and cp together, the ranks whose gradients are summed.
+        model: tp and pp together, the ranks that share one copy of the weights.
+        ends: group of the first and last stages, which both have a tied embedding.
+        ep: expert parallelism, each rank of a stage has other experts of every layer.
+        copies_of_experts: the ranks that have the same experts.
     """
 
     tp: Axis
@@ -68,9 +70,10 @@ class Parallel:
 
 
 def divide(args: ParallelArguments) -> Parallel:
-    """Creates the process groups; that of all ranks exists already. Those of an earlier model stay its own."""
+    """Creates the process groups, except that of all ranks, which exists already. Groups of an earlier model remain
+    valid."""
     mpu.destroy_model_parallel()
-    # Nothing is drawn at random in a step: dropout is off, and weights are read.
+    # A step draws no random numbers: dropout is off, and weights are loaded.
     initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
     mpu.initialize_model_parallel(
         tensor_model_parallel_size=args.tensor_model_parallel_size,
@@ -97,7 +100,7 @@ def _axis(group: ProcessGroup) -> Axis:
 
 
 def sum_over(values: Tensor, axis: Axis) -> Tensor:
-    """Sum of a tensor over an axis."""
+    """Returns the sum of a tensor over an axis."""
     total = values.clone()
     if axis.size > 1:
         dist.all_reduce(total, group=axis.group)
@@ -105,14 +108,14 @@ def sum_over(values: Tensor, axis: Axis) -> Tensor:
 
 
 def from_last_stage(value: object, parallel: Parallel) -> Any:
-    """Returns data of the last pipeline stage, of JSON's types, on every stage."""
+    """Sends JSON data from the last pipeline stage to every stage and returns it."""
     if parallel.pp.size == 1:
         return value
     return broadcast_json(value, parallel.pp.ranks[-1], parallel.pp.group)
 
 
 def add_up_metrics(sums: dict[str, float], parallel: Parallel) -> dict[str, float]:
-    """Sums metrics over the replicas; the last pipeline stage has them and sends them to the others."""
+    """Sums metrics over the replicas; the last pipeline stage sends its values to the others."""
     names = sorted(sums)
     total = sum_over(torch.tensor([sums[name] for name in names], dtype=torch.float64), parallel.dp)
     metrics: dict[str, float] = from_last_stage(dict(zip(names, total.tolist(), strict=True)), parallel)

@@ -1,4 +1,4 @@
-"""A trained parameter of one rank, and the pieces of it that checkpoints and optimizer know."""
+"""A trained parameter of one rank, and its pieces in checkpoints and optimizers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from slime.training.megatron.parallel import Axis
 
 @dataclass
 class Trained:
-    """One parameter.
+    """One trained parameter.
 
     Attributes:
-        copies: the ranks that have the same part of it.
-        wide: dtype of its gradient and of what the optimizer moves.
-        share: what this rank's part counts in a norm over the ranks of one model; those who have the same share it.
-        partial: the ranks of a tensor-parallel group have parts of the gradient of a parameter that each has whole.
+        copies: the ranks that have the same shard of it.
+        wide: dtype of its gradient and of the optimizer's weights.
+        share: weight of this rank's shard in a norm over the ranks of one model, less than 1 if several ranks have
+            the same shard.
+        partial: every tensor-parallel rank has the whole parameter, but only a part of its gradient.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Trained:
     added: Tensor | None = None
 
     def watch(self) -> None:
-        """Sums gradients as soon as they are computed, if their dtype is too narrow."""
+        """Accumulates gradients in a wider dtype as soon as they are computed, if their dtype is too narrow."""
         if self.parameter.dtype != self.wide:
             self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
 
@@ -42,7 +43,7 @@ class Trained:
 
     @property
     def gradient(self) -> Tensor:
-        """Returns the gradient that was added up so far; zeros where no micro-batch reached the parameter."""
+        """Returns the accumulated gradient; zeros if no micro-batch used the parameter."""
         gradient = self.added if self.parameter.dtype != self.wide else self.parameter.grad
         if gradient is None:
             gradient = torch.zeros_like(self.parameter, dtype=self.wide)
@@ -58,7 +59,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Cut:
-    """The division of a tensor: its dimension, and the ranks."""
+    """How a tensor is cut: along which dimension, and over which ranks."""
 
     dim: int
     axis: Axis
@@ -66,14 +67,16 @@ class Cut:
 
 @dataclass
 class Piece:
-    """Rows of a parameter that make one tensor of a checkpoint.
+    """The rows of a parameter that form one tensor of a checkpoint.
 
     Attributes:
-        name: in the whole model. trained: the parameter. rows: those of this rank's part of it.
-        cut: among the ranks that hold one model together; None: whole on each of them.
-        own_rows: those of `rows` that this rank moves, counted from the first one.
-        master: them, as wide as they are optimized. Shares the parameter's memory if that is as wide.
-        gradient: of `master`, but where the model computes.
+        name: name in the whole model.
+        trained: the parameter.
+        rows: its rows in this rank's shard of the parameter.
+        cut: division over the ranks of one model; None: whole on each rank.
+        own_rows: the part of `rows` that this rank updates, counted from the first.
+        master: these rows in the optimizer's dtype. Shares the parameter's memory if the dtype is the same.
+        gradient: gradient of `master`, on the model's device.
     """
 
     name: str
@@ -85,5 +88,5 @@ class Piece:
     gradient: Tensor | None = None
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the rows of this piece in the parameter, its gradient or a tensor like it."""
+        """Returns the rows of this piece in the parameter, in its gradient or in a tensor of the same shape."""
         return tensor[self.rows]

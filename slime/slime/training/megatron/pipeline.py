@@ -1,8 +1,8 @@
-"""A model that is spread over ranks, as losses, teachers and the step see it; and pipelines of micro-batches.
+"""A model that is sharded over ranks, as used by losses, teachers and the step, with pipelines of micro-batches.
 
-Forward passes without gradients give a distribution on every rank of a pipeline: the last stage computes, the others
-get what it computed, for many packs at once if that is all that is asked. In training every stage runs one forward,
-then one backward (Narayanan et al. 2021, 1F1B), and only the last one sees the loss.
+Forward passes without gradients give a distribution on every pipeline rank: the last stage computes it, the others
+receive its results. If only log-probs are needed, many packs are processed at once. In training, every stage
+alternates forward and backward passes (Narayanan et al. 2021, 1F1B), and only the last stage computes the loss.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from slime.training.megatron.weights import WeightMap
 
 
 class ShardedModel(nn.Module):
-    """One rank's part of a model. Every rank makes the same calls.
+    """One rank's shard of a model. All ranks must make the same calls.
 
     Args:
-        weights: where those of `core` come from, and what they are with adapters merged.
-        on_logits: losses see the logits of every token of a pack for the whole vocabulary, not a distribution.
+        weights: maps the weights of `core` to the folder, and merges adapters.
+        on_logits: losses get the logits of every token of a pack over the whole vocabulary, not a distribution.
     """
 
     def __init__(self, core: PackedGPT, weights: WeightMap, on_logits: bool = False) -> None:
@@ -48,23 +48,23 @@ class ShardedModel(nn.Module):
         return self.core.real_vocabulary
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model computes what its base computes."""
+        """Inside, the model computes the output of its base."""
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Returns the shapes of this rank's parts of the weights by name, as they are with adapters merged."""
+        """Returns the shapes of this rank's shards of the weights by name, as in the model with merged adapters."""
         named = self.core.named_parameters()
         return {name: x.shape for name, x in named if self.weights.entries[name].kind != "adapter"}
 
     @torch.no_grad()
     def take_over(self, policy: ShardedModel) -> None:
-        """Copies the weights of `policy`, adapters merged."""
+        """Copies the weights of `policy`, with merged adapters."""
         for name, parameter in self.core.named_parameters():
             parameter.copy_(policy.weights.value(name))
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """Returns the model's distribution of every target [T] of the pack, without gradients over more than one
-        stage."""
+        """Returns the model's distribution for every target [T] of the pack; with more than one stage, without
+        gradients."""
         if self.parallel.pp.size == 1:
             seen: Distribution = self._of(self.core.stage(packed, None), packed)
             return seen
@@ -77,8 +77,8 @@ class ShardedModel(nn.Module):
 
     @torch.no_grad()
     def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
-        """Returns the log-probs of the targets of every pack [T], on every stage, without gradients. No stage waits
-        for a later one, and the last one sends the results to the others at the end."""
+        """Returns the log-probs of the targets of every pack [T] on every stage, without gradients. No stage waits
+        for a later one; the last one sends the results at the end."""
         log_probs = []
         for packed in packs:
             output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
@@ -99,7 +99,8 @@ class ShardedModel(nn.Module):
         return log_probs
 
     def train_step(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """Adds up the gradients of the losses of all micro-batches, 1F1B. `loss_of` is asked on the last stage."""
+        """Accumulates the gradients of the losses of all micro-batches, with the 1F1B schedule. `loss_of` is called
+        on the last stage."""
         rank, stages = self.parallel.pp.rank, self.parallel.pp.size
         ahead = min(stages - rank - 1, len(packs))
         pending: list[tuple[int, Tensor | None, Tensor]] = []
@@ -131,20 +132,20 @@ class ShardedModel(nn.Module):
         return number, received, output
 
     def _all_logits(self, output: Tensor, packed: PackedBatch) -> Tensor:
-        """[1, N, V], on every rank."""
+        """Returns the logits [1, N, V] on every rank."""
         own = self.core.whole_vocabulary(self.core.logits(self.core.own_tokens(output)))
         return gather_tokens(own, self.parallel.cp.group)[: packed.input_ids.shape[1]].unsqueeze(0)
 
     def _of(self, output: Tensor, packed: PackedBatch) -> Any:
-        """Returns the view of the last stage's output for losses: here a distribution of all T targets. Of its logits
-        every context-parallel rank computes those of its own tokens."""
+        """Converts the last stage's output to the input of losses: here, the distribution of all T targets. Each
+        context-parallel rank computes the logits of its own tokens."""
         hidden, rows = self.core.own_rows(output, packed)
         of = partial(self._distribution, temperatures=packed.temperatures[rows.numbers])
         own = of(hidden)
         return own if self.parallel.cp.size == 1 else SharedRows(own, rows, hidden, of)
 
     def _distribution(self, rows: Tensor, temperatures: Tensor) -> Distribution:
-        """Returns the distribution of hidden states [n, H] and temperatures [n]."""
+        """Returns the distribution for hidden states [n, H] and temperatures [n]."""
         of: Callable[[Tensor, Tensor], Distribution] = DenseDistribution
         if self.parallel.tp.size > 1:
             of = partial(ShardedDistribution, first=self.core.first_column, group=self.parallel.tp.group)
@@ -156,8 +157,9 @@ class ShardedModel(nn.Module):
         return self._exchange(stage, None, packed)
 
     def _exchange(self, stage: int, hidden: Tensor | None, expected: PackedBatch | None) -> Tensor | None:
-        """Sends hidden states (or their gradient) to another stage and gets those of the pack `expected` from it, both
-        at once, as two neighbours that only sent would wait for each other. Nothing if there is no such stage."""
+        """Sends hidden states (or their gradient) to another stage, and receives those of the pack `expected` from
+        it. Both happen at once, since two neighbours that only sent would wait for each other. Does nothing if there
+        is no such stage."""
         if not 0 <= stage < self.parallel.pp.size:
             return None
         peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group
@@ -174,16 +176,17 @@ class ShardedModel(nn.Module):
 
 
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """Returns the gradient of the received activations, for the stage before."""
+    """Returns the gradient of the received activations, for the previous stage."""
     torch.autograd.backward(output, gradient)
     return None if received is None else received.grad
 
 
 class RelayedDistribution:
-    """The last pipeline stage's distribution of a pack, on every stage, without gradients.
+    """The last pipeline stage's distribution of a pack, available on every stage, without gradients.
 
     Args:
-        own: of the last stage; None on the others. axis: the stages.
+        own: the distribution on the last stage; None on the others.
+        axis: the pipeline stages.
     """
 
     def __init__(self, own: Distribution | None, packed: PackedBatch, dtype: torch.dtype, axis: Axis) -> None:

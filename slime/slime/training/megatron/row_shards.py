@@ -1,6 +1,6 @@
-"""Rows of tensors that ranks share out among themselves: sums in which each gets its rows, and wholes from all rows.
+"""Rows of tensors that are divided over ranks: reduce-scatter and all-gather.
 
-Tensors travel many at a time. A rank's rows are those that `torch.chunk` gives it, so the last ones may have fewer.
+Many tensors are sent at a time. A rank's rows are those of `torch.chunk`, so the last ranks may have fewer.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from torch import Tensor
 
 from slime.training.megatron.parallel import Axis
 
-BUCKET = 64 * 2**20  # numbers that travel at a time
-# Newer name, older name
+BUCKET = 64 * 2**20  # numbers sent at a time
+# newer name, older name
 _scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def own_rows(rows: int, axis: Axis) -> slice:
-    """Returns the part of `rows` rows that belongs to this rank."""
+    """Returns this rank's part of `rows` rows."""
     each = -(-rows // axis.size)
     return slice(min(axis.rank * each, rows), min((axis.rank + 1) * each, rows))
 
 
 def add_up(tensors: Sequence[Tensor], group: object) -> None:
-    """Each tensor becomes its sum over the ranks, in place."""
+    """Replaces each tensor by its sum over the ranks, in place."""
     for bucket in _buckets(tensors):
         flat = torch.cat([x.flatten() for x in bucket])
         dist.all_reduce(flat, group=group)
@@ -35,7 +35,7 @@ def add_up(tensors: Sequence[Tensor], group: object) -> None:
 
 
 def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
-    """This rank's rows of the sum of each tensor over the ranks."""
+    """Returns this rank's rows of the sum of each tensor over the ranks."""
     sums: list[Tensor] = []
     for bucket in _buckets(tensors):
         blocks = torch.cat([_blocks(x, axis.size) for x in bucket], 1)
@@ -49,7 +49,7 @@ def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
 
 
 def spread_rows(tensors: Sequence[Tensor], axis: Axis) -> None:
-    """Every rank has the right values in its own rows of each tensor; afterwards all ranks have all of them."""
+    """Sends every rank's own rows of each tensor to all ranks, in place."""
     kinds = dict.fromkeys(x.dtype for x in tensors)
     for bucket in (bucket for kind in kinds for bucket in _buckets([x for x in tensors if x.dtype == kind])):
         own_blocks = torch.cat([_blocks(x, axis.size)[axis.rank] for x in bucket])
@@ -61,7 +61,7 @@ def spread_rows(tensors: Sequence[Tensor], axis: Axis) -> None:
 
 
 def _blocks(x: Tensor, ranks: int) -> Tensor:
-    """[rows, ...] -> [ranks, what one rank has of it], filled up with zeros."""
+    """Splits [rows, ...] into equal blocks [ranks, ...], padded with zeros."""
     missing = -x.shape[0] % ranks
     whole = torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x
     return whole.reshape(ranks, -1)

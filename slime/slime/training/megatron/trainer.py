@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=ShardedModel, covariant=True)
 
 
 class MegatronLearner(Learner[Model]):
-    """Gradients and optimizer of one rank's part. Losses are asked for on the last pipeline stage."""
+    """Gradients and optimizer of one rank's shard. Losses are computed on the last pipeline stage."""
 
     def __init__(self, model: Model, args: TrainingSide) -> None:
         self.model, self.gradients = model, Gradients(model, args)
@@ -63,7 +63,8 @@ class MegatronTrainer(Trainer):
 
     @property
     def asks_teacher_before(self) -> bool:
-        """The stages of a pipeline are busy with other micro-batches between a forward and its backward."""
+        """Returns whether the teacher must run before the step: between a forward pass and its backward pass,
+        pipeline stages process other micro-batches."""
         return self.spec.teacher == "topk" and self.parallel.pp.size > 1
 
     def divide(self) -> tuple[int, int]:

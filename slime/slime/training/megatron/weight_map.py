@@ -1,4 +1,4 @@
-"""The sources of each parameter of megatron-core: names in a Hugging Face folder, and how ranks cut it."""
+"""The sources of megatron-core's parameters: names in a Hugging Face folder, and their division over ranks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Kind = Literal["plain", "qkv", "gate_up", "sections", "vocabulary", "experts", "
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of megatron-core.
+    """The sources of one megatron-core parameter.
 
     Attributes:
-        sources: Hugging Face's names; of all experts, one expert after the other. kind: how they make one tensor.
-        dim: along which ranks cut it; None: whole on every rank. Tensor-parallel ranks, or expert-parallel ones
-            where `kind` is "experts".
-        partial: ranks compute parts of its gradient although it is whole on each.
-        sections: where each rank has a part of every one of them.
+        sources: Hugging Face's names, ordered by expert.
+        kind: how they are joined to one tensor.
+        dim: dimension that is divided over ranks; None: whole on every rank. The ranks are tensor-parallel, or
+            expert-parallel if `kind` is "experts".
+        partial: ranks compute parts of its gradient although each has the whole parameter.
+        sections: row sections, if each rank has a part of every one.
     """
 
     sources: tuple[str, ...]
@@ -82,7 +83,7 @@ HEAD = "output_layer.weight"
 
 
 def entry_of(name: str, hf: PretrainedConfig, offset: int) -> Entry:
-    """Returns the entry of a parameter of a stage whose first layer is number `offset` of the model."""
+    """Returns the entry of a parameter of a stage whose first layer has the number `offset` in the model."""
     _, layer, rest = split_name(name)
     if layer is None:
         return _outside(name, hf)
@@ -104,7 +105,7 @@ def _outside(name: str, hf: PretrainedConfig) -> Entry:
 
 
 def split_name(name: str) -> tuple[str, int | None, str]:
-    """("decoder.layers.", 3, "mlp...") of a layer's parameter; (name, None, "") of another one."""
+    """Splits a layer's parameter into ("decoder.layers.", 3, "mlp..."); other names give (name, None, "")."""
     head = "decoder.layers."
     if not name.startswith(head):
         return name, None, ""

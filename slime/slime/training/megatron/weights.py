@@ -1,7 +1,7 @@
-"""Weights between Hugging Face's names and megatron-core's, both ways, in the part that a rank holds.
+"""Converts weights between Hugging Face's and megatron-core's names, in both directions, for one rank's shard.
 
-megatron-core keeps queries, keys and values in one matrix, one group of heads after the other, and gate and up
-projection in another. A matrix is cut over tensor-parallel ranks along one dimension; norms are whole on each.
+megatron-core keeps queries, keys and values in one matrix, ordered by group of heads, and gate and up projection in
+another. A matrix is divided over tensor-parallel ranks along one dimension; norms are whole on each rank.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 BUCKET = 16 * 2**20
-"""Bytes of weights that one pipeline stage hands to another at a time."""
+"""Bytes of weights that a pipeline stage sends at a time."""
 ALIGNMENT = 16  # bytes
 
 
 @dataclass(frozen=True)
 class Head:
-    """A tensor among bytes, from `start` on."""
+    """The description of a tensor in a buffer of bytes, starting at `start`."""
 
     name: str
     shape: torch.Size
@@ -52,16 +52,16 @@ class Head:
 
     @property
     def stop(self) -> int:
-        """End of its bytes."""
+        """Returns the end of its bytes."""
         return self.start + self.shape.numel() * self.dtype.itemsize
 
     @property
     def end(self) -> int:
-        """First place at which the next one can begin."""
+        """Returns the first aligned position after it."""
         return -(-self.stop // ALIGNMENT) * ALIGNMENT
 
     def of(self, flat: Tensor) -> Tensor:
-        """It, in these bytes."""
+        """Returns the tensor in this buffer."""
         return flat[self.start : self.stop].view(self.dtype).view(self.shape)
 
 
@@ -72,20 +72,20 @@ class WeightMap:
         self.model, self.hf, self.parallel = model, hf, model.parallel
         self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
         self.entries = {name: entry_of(name, hf, self.offset) for name, _ in model.named_parameters()}
-        # What adapters make of a weight, by its name
+        # functions that merge adapters into a weight, by its name
         self.changed: dict[str, Callable[[Tensor], Tensor]] = {}
 
     def global_name(self, name: str) -> str:
-        """Returns the name of a parameter with the number that its layer has in the whole model."""
+        """Returns a parameter's name with its layer's number in the whole model."""
         head, layer, rest = split_name(name)
         return name if layer is None else f"{head}{layer + self.offset}.{rest}"
 
     @torch.no_grad()
     def load(self, folder: str) -> None:
-        """Fills the parameters from a Hugging Face folder.
+        """Loads the parameters from a Hugging Face folder.
 
         Raises:
-            ConfigError: a weight is missing or has another shape than in config.json.
+            ConfigError: a weight is missing or does not have the shape from config.json.
         """
         with WeightFiles(folder) as files:
             for name, parameter in self.model.named_parameters():
@@ -100,11 +100,12 @@ class WeightMap:
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and whole tensors of this stage, adapters merged. Every rank of the stage must take all.
+        """Yields Hugging Face's names and whole tensors of this stage, with merged adapters. Every rank of the stage
+        must consume all.
 
         Args:
-            dtype: to which parts are cast before they travel, those of vectors excepted, of which some are fp32; a
-                tensor that no rank cuts is the model's own.
+            dtype: dtype in which shards are sent. Vectors keep theirs, as some are fp32. An undivided tensor shares
+                the model's memory.
         """
         for name, entry in self.entries.items():
             if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
@@ -116,7 +117,8 @@ class WeightMap:
 
     @torch.no_grad()
     def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
-        """PEFT's names and whole CPU tensors of the adapters of this stage. Every rank of the stage must take all."""
+        """Yields PEFT's names and whole CPU tensors of this stage's adapters. Every rank of the stage must consume
+        all."""
         for name, entry in self.entries.items():
             if entry.kind == "adapter":
                 parts = self._all_parts(entry, self.model.get_parameter(name).detach())
@@ -124,12 +126,12 @@ class WeightMap:
                 yield entry.sources[0], whole.to("cpu", torch.float32, copy=True).contiguous()
 
     def value(self, name: str) -> Tensor:
-        """This rank's part of a weight, with its adapters in it."""
+        """Returns this rank's shard of a weight, with merged adapters."""
         weight = self.model.get_parameter(name).detach()
         return self.changed[name](weight) if name in self.changed else weight
 
     def _all_parts(self, entry: Entry, own: Tensor) -> list[Tensor]:
-        """Returns the parts of the ranks that cut a parameter."""
+        """Gathers the shards of a parameter from the ranks that divide it."""
         axis = self.axis_of(entry)
         if entry.dim is None or axis.size == 1:
             return [own]
@@ -138,11 +140,11 @@ class WeightMap:
         return parts
 
     def axis_of(self, entry: Entry) -> Axis:
-        """Returns the ranks that cut a parameter."""
+        """Returns the ranks that divide a parameter."""
         return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
 
     def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """This rank's part. Nothing else of the files is read."""
+        """Reads this rank's shard of a parameter. Nothing else is read from the files."""
         if entry.kind == "experts":
             ep = self.parallel.ep
             count = len(entry.sources) // ep.size
@@ -160,7 +162,7 @@ class WeightMap:
         return torch.cat(parts) if entry.kind == "gate_up" else parts[0]
 
     def _own(self, source: str, dim: int | None, files: WeightFiles) -> Tensor:
-        """Returns this rank's part of a tensor that is cut along `dim`."""
+        """Reads this rank's shard of a tensor that is divided along `dim`."""
         tp = self.parallel.tp
         if dim is None or tp.size == 1:
             return files.read(source)
@@ -168,16 +170,16 @@ class WeightMap:
         return files.part(source, tp.rank * each, (tp.rank + 1) * each, dim)
 
     def _read_rows(self, source: str, files: WeightFiles) -> Tensor:
-        """This rank's rows of the vocabulary; those that no token has are zero."""
+        """Reads this rank's rows of the vocabulary; padding rows are zero."""
         tp, (known, *_) = self.parallel.tp, files.shape(source)
         if known > self.model.vocab_size:
-            return files.read(source)  # whose shape is refused
+            return files.read(source)  # a tensor whose shape will be rejected
         each = self.model.vocab_size // tp.size
         rows = files.part(source, min(tp.rank * each, known), min((tp.rank + 1) * each, known))
         return nn.functional.pad(rows, (0, 0, 0, each - len(rows)))
 
     def _read_sections(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """This rank's part of every section, of which each tensor of the files has its own."""
+        """Reads this rank's part of every section; each tensor of the files contains some sections."""
         tp, sections = self.parallel.tp, []
         for source, sizes in zip(entry.sources, entry.sections, strict=True):
             start = 0
@@ -188,7 +190,7 @@ class WeightMap:
         return torch.cat(sections)
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
-        """Returns the tensors of the file, of every rank's part."""
+        """Splits the gathered shards into the tensors of the files."""
         if entry.kind == "gate_up":
             halves = [part.chunk(2) for part in parts]
             return [torch.cat([half[i] for half in halves]) for i in range(2)]
@@ -196,7 +198,7 @@ class WeightMap:
             return put_together(parts, entry.sections)
         whole = parts[0] if entry.dim is None else torch.cat(parts, dim=entry.dim)
         if entry.kind == "experts":
-            each = len(entry.sources) // len(whole)  # two where gate and up projection are one
+            each = len(entry.sources) // len(whole)  # two sources if gate and up projection are joined
             return [x for expert in whole for x in expert.chunk(each)]
         if entry.kind == "qkv":
             return split_qkv(whole, self.hf)
@@ -206,9 +208,10 @@ class WeightMap:
 def whole_weights(
     weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel
 ) -> Iterator[tuple[str, Tensor]]:
-    """Returns all weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
+    """Yields all weights as whole tensors under Hugging Face's names on rank 0, and nothing on the other ranks.
 
-    Every rank must take all. One tensor at a time is whole, or a bucket of them, so no rank ever holds the model.
+    Every rank must consume all. Only one tensor, or one bucket of tensors, is whole at a time, so no rank ever has
+    the whole model in memory.
     """
     return to_first_stage(weights.whole(dtype), parallel, dtype)
 
@@ -216,8 +219,8 @@ def whole_weights(
 def to_first_stage(
     own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors of all pipeline stages on rank 0, those of others on the CPU and but for vectors in `dtype`;
-    the others get nothing. Every rank must take all."""
+    """Yields the tensors of all pipeline stages on rank 0, and nothing on the other ranks. Those of other stages are
+    on the CPU, in `dtype` except for vectors. Every rank must consume all."""
     if not parallel.writes:
         for _ in own:
             pass
@@ -234,15 +237,15 @@ def to_first_stage(
 
 
 def _travels_in(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """Vectors are small, and some leave in fp32."""
+    """Returns the dtype for sending a tensor. Vectors keep theirs: they are small, and some are exported in fp32."""
     return tensor.dtype if dtype is None or tensor.dim() == 1 else dtype
 
 
 def _buckets(
     own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
 ) -> Iterator[tuple[list[Head], Tensor]]:
-    """Yields the tensors as bytes after one another, and what they are; many at once, as each message takes
-    milliseconds. The next bytes take the place of the last ones."""
+    """Yields buffers of bytes with the descriptions of their tensors. Each has many tensors, since a message takes
+    milliseconds. The next buffer overwrites the last one."""
     buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
     heads: list[Head] = []
     for name, tensor in own:
