@@ -70,7 +70,8 @@ def convert(
     """Writes the three files; returns the manifest.
 
     Raises:
-        TaskError: no task can be used. ConfigError: the split cannot be made.
+        TaskError: no task can be used.
+        ConfigError: the split cannot be made.
     """
     tasks, refused = tasks_of(folder, desktop)
     for name, reason in refused.items():

@@ -1,1 +1,1 @@
-"""Reports what a person's model learned and what it kept: `python -m openclaw.progress`."""
+"""Reports what a model learned from a person and what it retained: `python -m openclaw.progress`."""

@@ -1,8 +1,8 @@
-"""python -m openclaw.progress: what the model learned from a person, and what it kept.
+"""python -m openclaw.progress: reports what the model learned from a person, and what it retained.
 
-It asks held-out prompts of the live model and of the first model, while the loop serves. Nothing of it is stored as a
-turn, trained on or judged. Each report is kept in RUN_DIR/progress; one that is made before the model has learned keeps
-the answers of the first model too, for engines that hold one set of weights.
+It sends held-out prompts to the live model and to the first model, while the server continues to serve. These
+requests are not stored as turns, trained on or judged. Reports are stored in RUN_DIR/progress. A report made before
+any learning also stores the first model's answers, for engines that can hold only one set of weights.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summ
 from openclaw.progress.table import table
 
 NO_WISHES = 3
-"""Exit status: no person has asked for anything yet."""
+"""Exit status: no person has expressed a preference yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressSettings(ServerAddress):
-    """Whom and how much to ask. Raises ConfigError."""
+    """Which person and how many prompts to test. Raises ConfigError."""
 
     api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
     admin_key: str | None = flag(
@@ -62,8 +62,8 @@ class ProgressSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line; 3 if no person has asked for
-    anything yet."""
+    """Returns the exit status: 0; 1 if the server cannot be used; 2 for a wrong command line; 3 if no person has
+    expressed a preference yet."""
     about = "What the model learned from a person and what it kept, before and now."
     parser = command_line.parser_of(ProgressSettings, "python -m openclaw.progress", about, VERSION)
     settings = command_line.loaded(parser, ProgressSettings, parser.parse_args(argv))
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def look(server: Server, settings: ProgressSettings) -> int:
-    """Makes, keeps and prints a report; returns the exit status. Raises ChatError."""
+    """Creates, stores and prints a report; returns the exit status. Raises ChatError."""
     model = str(server.models()[0]["id"])
     known = server.admin("GET", "/admin/progress", settings.admin_key)
     person, wish_rows = wishes_of(known["wishes"], settings.person)
@@ -117,7 +117,7 @@ def look(server: Server, settings: ProgressSettings) -> int:
 
 
 def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str | None, list[dict[str, Any]]]:
-    """Whose wishes are looked at, and these, the oldest first; without a name of the one who asked last."""
+    """Returns a person and their preferences, oldest first; without a name, the person with the latest preference."""
     if person is None and known:
         person = known[-1]["person"]
     return person, [one for one in known if one["person"] == person]
@@ -126,7 +126,8 @@ def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str 
 def _prompted(
     base: Base, live: Model, items: Sequence[Item], wishes: Sequence[Wish]
 ) -> tuple[Answers | None, str]:
-    """Replies with all wishes in the prompt, and in words of which model. Raises ChatError."""
+    """Returns the replies with all preferences in the prompt, and the name of the model that gave them. Raises
+    ChatError."""
     if not wishes:
         return None, "nobody has asked for anything yet"
     texts = [wish.text for wish in wishes]
@@ -146,7 +147,7 @@ def _report(
     rows: Sequence[Row],
     summary: dict[str, float],
 ) -> dict[str, Any]:
-    """Returns the report to keep, without the person's name and words."""
+    """Returns the report to store, without the person's name and words."""
     return {
         "time": time.time(),
         "model": model,
@@ -161,7 +162,7 @@ def _report(
 
 
 def _keep(server: Server, admin_key: str | None, report: dict[str, Any], first: Answers | None) -> None:
-    """In the run folder, if the server has one. `first`: answers of version 0. Raises ChatError."""
+    """Stores the report in the run folder, if the server has one. `first`: answers of version 0. Raises ChatError."""
     answers = {} if first is None else {"answers": {name: one.as_dict() for name, one in first.items()}}
     try:
         server.admin("POST", "/admin/progress", admin_key, json={**report, **answers})

@@ -1,4 +1,4 @@
-"""Asks a running gateway: the live model by side requests, the first model by the administrator's route."""
+"""Queries a running gateway: the live model by side requests, the first model by the administrator's route."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from openclaw.progress.replies import Reply
 from openclaw.types import Message
 
 AT_A_TIME = 4
-"""Requests to the live model at once: people's requests come first, and this many leave them room."""
+"""Concurrent requests to the live model; few enough that users' requests, which have priority, are not delayed."""
 FIRST_AT_A_TIME = 8
 NOT_ALLOWED = (401, 403)
-"""HTTP status of a server that requires another key; any other one means that the first model cannot be asked here."""
+"""HTTP statuses of a server that requires another key; other errors mean that the first model cannot be queried."""
 
 Answers = dict[str, Reply]
 """Replies by the id of their prompt."""
 Told = Callable[[str], None]
-"""Receives a line about the current step."""
+"""Receives a line of progress text."""
 
 
 class Model(Protocol):
@@ -35,8 +35,8 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class LiveModel:
-    """The model that serves. Greedy, without reasoning; neither stored, nor trained on, nor judged. `top`: likeliest
-    tokens from which the entropy of each place is taken; 0: no entropy."""
+    """The live model. Requests are greedy and without reasoning; they are not stored, trained on or judged. `top`:
+    number of most likely tokens from which the entropy at each position is computed; 0: no entropy."""
 
     server: Server
     max_tokens: int
@@ -65,14 +65,14 @@ class LiveModel:
 
 @dataclass(frozen=True)
 class FirstModel:
-    """Version 0, answered by an engine that can hold weights which are not live (the embedded one)."""
+    """Version 0, answered by an engine that can hold weights other than the live ones (the embedded engine)."""
 
     server: Server
     admin_key: str | None
     max_tokens: int
 
     def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
-        """Raises ChatError, with a status if the server refuses."""
+        """Raises ChatError, with a status if the server rejects the request."""
         replies: list[Reply] = []
         for at in range(0, len(conversations), FIRST_AT_A_TIME):
             part = [request_of(messages) for messages in conversations[at : at + FIRST_AT_A_TIME]]
@@ -83,19 +83,20 @@ class FirstModel:
 
 
 def request_of(messages: list[Message]) -> dict[str, Any]:
-    """Returns a request body; reasoning models answer without reasoning, so that replies can be compared."""
+    """Returns a request body; it disables reasoning, so that replies can be compared."""
     return {"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}
 
 
 def asked(model: Model, items: Sequence[Item], wishes: Sequence[str] = ()) -> Answers:
-    """Returns the model's replies to the prompts, with these wishes in each. Raises ChatError."""
+    """Returns the model's replies to the prompts, with these preferences in each. Raises ChatError."""
     replies = model([with_memory(item.messages, wishes) for item in items])
     return {item.id: reply for item, reply in zip(items, replies, strict=True)}
 
 
 @dataclass(frozen=True)
 class Base:
-    """The first model's answers. `how`: their source, as text; `model`: that can be asked more; None: none."""
+    """The first model's answers. `how`: description of their source; `model`: the first model, if it can be queried;
+    otherwise None."""
 
     answers: Answers | None
     how: str
@@ -105,8 +106,8 @@ class Base:
 def base_of(
     server: Server, admin_key: str | None, items: Sequence[Item], max_tokens: int, live: int, now: Answers
 ) -> Base:
-    """Returns the first model's answers: those of now if it is live; else asked now; else those recorded when it was
-    live. Raises ChatError."""
+    """Returns the first model's answers. They are `now` if it is live, else requested now, else those stored when it
+    was live. Raises ChatError."""
     if live == 0:
         return Base(
             now, "the first model is live: before and now are the same", LiveModel(server, max_tokens)
@@ -129,7 +130,7 @@ def base_of(
 
 
 def entropy_of(top: Sequence[dict[str, Any]]) -> float:
-    """Entropy of a place in nats, from its likeliest tokens; all others count as one."""
+    """Returns the entropy at a position in nats, from its most likely tokens; all others count as one."""
     shares = [math.exp(float(one["logprob"])) for one in top]
     shares.append(max(0.0, 1.0 - sum(shares)))
     return -sum(share * math.log(share) for share in shares if share > 0)

@@ -1,7 +1,7 @@
-"""The form that a wish asks for, and whether a reply has it.
+"""The form that a preference asks for, and checks whether a reply has it.
 
-A wish is read by patterns (`openclaw.common.wish_forms`): brief or long, prose or a list, a greeting or none. What these
-do not know has no form, and is measured by likeness instead (see `report.py`).
+Preferences are parsed by patterns (`openclaw.common.wish_forms`): brief or long, prose or list, with or without a
+greeting. A preference that matches no pattern has no form, and is measured by similarity instead (see `report.py`).
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _HEADING = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+\S|\*\*[^*\n]+\*\*:?[ \t]*$)", re.
 
 
 def is_brief(reply: Reply) -> bool:
-    """One or two sentences of at most 40 words, not cut by the token limit."""
+    """Returns whether a reply has one or two sentences with at most 40 words, and is not cut by the token limit."""
     short = 1 <= word_count(reply.text) <= BRIEF_WORDS and sentence_count(reply.text) <= BRIEF_SENTENCES
     return short and reply.ended
 
 
 def is_long(reply: Reply) -> bool:
-    """At least 80 words."""
+    """Returns whether a reply has at least 80 words."""
     return word_count(reply.text) >= LONG_WORDS
 
 
 def is_prose(reply: Reply) -> bool:
-    """Returns a text without items, headings, bold or a table."""
+    """Returns whether a reply is a text without items, headings, bold or tables."""
     patterns = (_ITEM, _MARKUP, _TABLE)
     return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in patterns)
 
 
 def is_list(reply: Reply) -> bool:
-    """At least two items on lines of their own."""
+    """Returns whether a reply has at least two items on separate lines."""
     return len(_ITEM.findall(reply.text)) >= 2
 
 
 def greets(reply: Reply) -> bool:
-    """The first word is a greeting."""
+    """Returns whether the first word is a greeting."""
     return answer_form.greets(reply.text)
 
 
 def greets_not(reply: Reply) -> bool:
-    """A text whose first word is no greeting."""
+    """Returns whether a reply is a text that does not start with a greeting."""
     return bool(reply.text.strip()) and not greets(reply)
 
 
@@ -66,7 +66,7 @@ FORMS: Mapping[str, Callable[[Reply], bool]] = MappingProxyType(
         "no_greeting": greets_not,
     }
 )
-"""Whether a reply has a form."""
+"""Functions that check for each form whether a reply has it."""
 OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "brief": frozenset({"long"}),
@@ -76,17 +76,17 @@ OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
         "greeting": frozenset({"no_greeting"}),
     }
 )
-"""By a wish's form: the forms of opposite wishes."""
+"""Forms of opposite preferences, by form."""
 
 
 def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
-    """Returns whether a reply has all forms of a wish."""
+    """Returns whether a reply has all forms of a preference."""
     return all(FORMS[form](reply) for form in forms)
 
 
 def obeys(pole: str | None, form: str | None, reply: Reply) -> bool:
-    """Returns whether a reply has the form that its own prompt asked for. `form`: a regular expression, before the
-    rule."""
+    """Returns whether a reply has the form that its own prompt asks for. `form`: a regular expression that takes
+    precedence over the rule for `pole`."""
     if form is not None:
         return re.search(form, reply.text) is not None
     return pole is not None and FORMS[pole](reply)

@@ -1,4 +1,4 @@
-"""The held-out prompts of the reports, in five classes; nothing may ever be trained on them."""
+"""The held-out prompts of the reports, in five classes. They must never be used for training."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Item:
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Item:
-        """From a line of the data."""
+        """Returns the prompt of a data line."""
         rest = {name: row.get(name) for name in ("answer", "form", "pole", "place")}
         return cls(row["id"], row["class"], row["writer"], row["messages"], **rest)
 
 
 @cache
 def all_items() -> tuple[Item, ...]:
-    """Returns every prompt that is shipped, in the order of the groups."""
+    """Returns all prompts of the package, ordered by group."""
     lines = [
         line
         for group in GROUPS
@@ -58,8 +58,8 @@ def all_items() -> tuple[Item, ...]:
 
 
 def chosen(items: Sequence[Item], most: int) -> list[Item]:
-    """Up to `most` of each group, of `opposite` of each pole and place; 0: all. The choice depends on the ids alone, and
-    a smaller one is a part of a larger one."""
+    """Returns up to `most` prompts of each group, and of group `opposite` for each pole and place; 0: all. The choice
+    depends only on the ids, and a smaller choice is a subset of a larger one."""
     if most <= 0:
         return list(items)
     places: dict[tuple[object, ...], list[Item]] = {}

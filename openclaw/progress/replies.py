@@ -1,4 +1,4 @@
-"""A reply of a model, and measures of texts: words, variety, likeness."""
+"""A model's reply, and measures of texts: words, diversity, similarity."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_END = re.compile(r"[.!?…。！？]+(?=\s|$)|[。！？]")
 OPENING = 30
-"""Words of a reply of which variety is measured, so that long replies do not count as varied for their length."""
+"""First words of a reply in which diversity is measured, so that long replies do not count as more diverse."""
 COMPARED = 80
-"""Words of a text that are compared with another text's."""
+"""First words of a text that are compared with another text."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Reply:
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> Reply:
-        """From `as_dict`."""
+        """Returns the reply in the fields of `as_dict`."""
         return cls(str(fields["text"]), bool(fields["ended"]), fields.get("log_prob"), fields.get("entropy"))
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,25 +40,26 @@ class Reply:
 
 
 def word_count(text: str) -> int:
-    """Words between spaces; two Chinese or Japanese characters count as one word."""
+    """Returns the number of words between spaces; two Chinese or Japanese characters count as one word."""
     characters = len(_CJK.findall(text))
     return len(_CJK.sub(" ", text).split()) + (characters + 1) // 2
 
 
 def sentence_count(text: str) -> int:
-    """Sentences, at least 1 for a text that is not empty; numbers such as 3.5 end none."""
+    """Returns the number of sentences, at least 1 for a text that is not empty; numbers such as 3.5 end no
+    sentence."""
     return max(len(_SENTENCE_END.findall(text.strip())), 1 if text.strip() else 0)
 
 
 def distinct_2(texts: Sequence[str]) -> float | None:
-    """Share of different pairs of neighbouring words among all pairs (Li et al. 2016, arXiv 1510.03055) in the first
-    words of the texts; None without a pair."""
+    """Returns the number of distinct bigrams divided by the number of bigrams (Li et al. 2016, arXiv 1510.03055) in
+    the first words of the texts; None without a bigram."""
     pairs = [pair for text in texts for pair in _pairs(_tokens(text)[:OPENING])]
     return len(set(pairs)) / len(pairs) if pairs else None
 
 
 def rouge_l(one: str, other: str) -> float:
-    """F1 of the longest common subsequence of words (Lin 2004), from 0 to 1; of two empty texts 1."""
+    """Returns the F1 of the longest common subsequence of words (Lin 2004), from 0 to 1; 1 for two empty texts."""
     a, b = _tokens(one)[:COMPARED], _tokens(other)[:COMPARED]
     if a == b:
         return 1.0
@@ -67,8 +68,8 @@ def rouge_l(one: str, other: str) -> float:
 
 
 def self_rouge_l(texts: Sequence[str]) -> float | None:
-    """Returns the mean ROUGE-L of every two texts: how alike answers to different questions are; None for fewer than
-    two."""
+    """Returns the mean ROUGE-L over pairs of texts: the similarity of answers to different questions. None for fewer
+    than two texts."""
     similarities = [rouge_l(one, other) for one, other in combinations(texts, 2)]
     return sum(similarities) / len(similarities) if similarities else None
 
@@ -82,7 +83,7 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
+    """Returns the length of the longest common subsequence."""
     row = [0] * (len(b) + 1)
     for word in a:
         before = 0

@@ -1,8 +1,9 @@
-"""The rows of a report: each measure before learning, now, and with all wishes in the prompt instead of learning.
+"""The rows of a report. Each measure is given before learning, now, and with all preferences in the prompt instead of
+learning.
 
-The summary is C3PO's (Stephan et al. 2024, arXiv 2402.10893). h is 1, 0 or -1: a reply pleases now and did not before,
-nothing changed, or the reverse. S_in is the mean of h on held-out prompts, S_out the mean of |h| on unrelated ones, and
-S = (S_in + 1 - S_out) / 2.
+The summary is C3PO's (Stephan et al. 2024, arXiv 2402.10893). h is 1 if a reply has the wanted form now but did not
+before, -1 in the reverse case, else 0. S_in is the mean of h on held-out prompts, S_out the mean of |h| on unrelated
+ones, and S = (S_in + 1 - S_out) / 2.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PLACE_NAMES = {
 
 @dataclass(frozen=True)
 class Wish:
-    """A person's wish. `forms`: the known ones; () none."""
+    """A preference of a person. `forms`: its known forms, possibly none."""
 
     text: str
 
@@ -64,7 +65,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """The replies that rows are made of. `before` is None if they are not known; `prompted` without a wish."""
+    """The replies from which rows are computed. `before` is None if unknown; `prompted` is None without
+    preferences."""
 
     items: Sequence[Item]
     before: Answers | None
@@ -72,14 +74,14 @@ class Measured:
     prompted: Answers | None
 
     def of(self, *groups: Group) -> list[Item]:
-        """Returns the prompts of these groups that all known answers have."""
+        """Returns the prompts of these groups that have all known answers."""
         known = [one for one in (self.before, self.now, self.prompted) if one is not None]
         return [item for item in self.items if item.group in groups and all(item.id in one for one in known)]
 
     def share(
         self, name: str, label: str, items: Sequence[Item], is_so: Callable[[Item, Reply], bool]
     ) -> Row | None:
-        """Share of replies for which it is so; None without a prompt."""
+        """Returns the share of replies for which `is_so` holds; None without a prompt."""
         if not items:
             return None
 
@@ -93,7 +95,7 @@ class Measured:
         return Row(name, label, "share", old, sum(now) / len(now), with_wishes, interval, len(items), p)
 
     def changed(self, name: str, label: str, items: Sequence[Item], wishes: Sequence[Wish]) -> Row | None:
-        """Share of replies that have a wish's form and had it not before, or the reverse."""
+        """Returns the share of replies that have a preference's form now but did not before, or the reverse."""
         before = self.before
         if before is None or not any(wish.forms for wish in wishes):
             return None
@@ -110,7 +112,7 @@ class Measured:
     def number(
         self, name: str, label: str, items: Sequence[Item], of: Callable[[Reply], float | None]
     ) -> Row | None:
-        """Returns the mean of a number of each reply; None if no reply has one."""
+        """Returns the mean of a measure of each reply; None if it is undefined for all replies."""
 
         def values(answers: Answers | None) -> list[float]:
             values_of = [of(answers[item.id]) for item in items] if answers is not None else []
@@ -126,7 +128,7 @@ class Measured:
     def whole(
         self, name: str, label: str, items: Sequence[Item], of: Callable[[Sequence[str]], float | None]
     ) -> Row | None:
-        """Returns a number of all replies together; None if they have none."""
+        """Returns a measure of all replies together; None if it is undefined."""
 
         def value(answers: Answers | None) -> float | None:
             return None if answers is None else of([answers[item.id].text for item in items])
@@ -137,7 +139,7 @@ class Measured:
 
 
 def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
-    """Returns all rows, in the order in which people read them."""
+    """Returns all rows, in display order."""
     rows = [_wish_row(measured, numbers, forms) for forms, numbers in _numbered(wishes)]
     rows += _explicit_rows(measured, wishes)
     others, near, facts = measured.of("unrelated"), measured.of("near_scope"), measured.of("capability")
@@ -157,7 +159,7 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
 
 
 def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
-    """`S_in`, `S_out` and `S` over the wishes with a known form; {} if they are not known."""
+    """Returns `S_in`, `S_out` and `S` over the preferences with a known form; {} if they cannot be computed."""
     before = measured.before
     forms = list({wish.forms for wish in wishes if wish.forms})
     inside, outside = measured.of("in_scope"), measured.of("unrelated")
@@ -173,7 +175,7 @@ def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
 
 
 def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]:
-    """Known forms, each with the numbers of the wishes for it; last those without a known form."""
+    """Returns each known form with the numbers of its preferences; those without a known form come last."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, wish in enumerate(wishes, 1):
         numbers.setdefault(wish.forms, []).append(number)
@@ -181,9 +183,9 @@ def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]
 
 
 def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]) -> Row | None:
-    """Whether held-out replies please. Without a known form: whether a reply is more like that of the first model with
-    the wishes in its prompt than like the first model's own (ROUGE-L); prompts where these two are the same do not
-    count."""
+    """Returns the share of held-out replies that have the forms. Without a known form, a reply counts if it is more
+    similar (ROUGE-L) to the first model's reply with the preferences in its prompt than to the one without them.
+    Prompts for which both replies are equal are skipped."""
     plain = measured.of("in_scope")
     name = f"wish_{numbers[0]}"
     label = f"wish {', '.join(map(str, numbers))} held out ({', '.join(forms) or 'by likeness'})"
@@ -202,7 +204,7 @@ def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]
 
 
 def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | None]:
-    """Explicit wishes: those opposite to what the person asked for, by place; then all others."""
+    """Returns rows for explicit requests: those opposite to the person's preferences, by place; then all others."""
     against = {pole for wish in wishes for form in wish.forms for pole in OPPOSITES.get(form, ())}
     items = measured.of("opposite")
 
@@ -218,7 +220,7 @@ def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | Non
 
 
 def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
-    """Returns how like their old replies the new ones to unrelated prompts are."""
+    """Returns the similarity of new and old replies to unrelated prompts."""
     before = measured.before
     if before is None or not items:
         return None
@@ -234,8 +236,8 @@ def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
 
 
 def _is_right(item: Item, reply: Reply) -> bool:
-    """Returns whether the answer stands in the reply as whole words, in any case; thousands may be parted by
-    commas."""
+    """Returns whether the reply contains the answer as whole words, ignoring case; numbers may have commas between
+    thousands."""
     expected = item.answer or ""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", reply.text)
     return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", text, re.IGNORECASE) is not None

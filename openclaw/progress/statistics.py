@@ -10,7 +10,7 @@ Z95 = 1.959964
 
 
 def wilson(hits: int, count: int) -> tuple[float, float] | None:
-    """95 % interval of a share (Wilson 1927); None for no case."""
+    """Returns the 95 % interval of a share (Wilson 1927); None without cases."""
     if not count:
         return None
     share, z2 = hits / count, Z95 * Z95
@@ -20,8 +20,8 @@ def wilson(hits: int, count: int) -> tuple[float, float] | None:
 
 
 def mcnemar(before: Sequence[bool], now: Sequence[bool]) -> float:
-    """Two-sided exact p of McNemar's test: the chance that the cases which changed fall so unevenly, if a change for
-    the better is as likely as one for the worse. 1 if no case changed."""
+    """Returns the two-sided exact p of McNemar's test: the probability of so uneven changes if improvements and
+    regressions are equally likely. 1 if no case changed."""
     pairs = list(zip(before, now, strict=True))
     better, worse = sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
     changed = better + worse
@@ -30,7 +30,7 @@ def mcnemar(before: Sequence[bool], now: Sequence[bool]) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of a mean by its standard error; None for fewer than two values."""
+    """Returns the 95 % interval of a mean from its standard error; None for fewer than two values."""
     if len(values) < 2:
         return None
     half = Z95 * statistics.stdev(values) / math.sqrt(len(values))

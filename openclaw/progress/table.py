@@ -1,4 +1,4 @@
-"""A report for people: plain text of at most 100 columns."""
+"""Formats a report as plain text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 WIDTH = 100
 CURVE_ROWS = 8
-"""Earlier reports that are shown, the newest."""
+"""Number of earlier reports that are shown, newest last."""
 
 
 def table(report: dict[str, Any], wishes: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]]) -> str:
@@ -47,7 +47,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
-    """Earlier reports: since when it is so."""
+    """Returns the lines about earlier reports, to show the change over time."""
     if not earlier:
         return []
     lines = ["", "earlier reports (shares now):"]
@@ -78,6 +78,6 @@ def _number(value: float | None) -> str:
 
 
 def _cut(line: str) -> str:
-    """At most `WIDTH` characters; a quotation that is cut still ends in its mark."""
+    """Shortens a line to `WIDTH` characters; a shortened quotation still ends with its quotation mark."""
     end = ' ..."' if line.endswith('"') else " ..."
     return line if len(line) <= WIDTH else line[: WIDTH - len(end)] + end

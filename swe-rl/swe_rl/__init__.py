@@ -1,1 +1,2 @@
-"""Agents that repair repositories: instances with hidden tests, sandboxes, grading in a fresh copy, a factory of bugs."""
+"""Agents that repair repositories: instances with hidden tests, sandboxes, grading in a fresh copy, and a generator
+of bugs."""

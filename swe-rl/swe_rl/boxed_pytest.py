@@ -1,9 +1,10 @@
-"""Runs inside a sandbox: pytest on a repository that an agent has changed. Handed to `python -I -c` with the path of
-an order, JSON {"secret", "plugin", "arguments", "repository", "needs", "own": whether the repository has what pytest
-needs}.
+"""Runs inside a sandbox: pytest on a repository that an agent has changed. The code is passed to `python -I -c`, with
+the path of a JSON file {"secret", "plugin", "arguments", "repository", "needs", "own"}; "own": whether the repository
+has the packages that pytest needs.
 
-The interpreter is isolated: pytest, all its parts and the plugin of verdicts are imported before any folder of the
-repository is on the path, and the order is gone by then. Names of a repository that pytest itself needs are its own.
+The interpreter is isolated: pytest, all its modules and the verdict plugin are imported, and the file is deleted,
+before any folder of the repository is on the path. If pytest needs a package that the repository defines, the
+repository's is used.
 """
 
 import importlib

@@ -1,5 +1,5 @@
-"""Changes of a patch, read from the files: names that shadow what tests run on, links, compiled code, and source
-that reaches into what runs the tests."""
+"""Checks the files that a patch changes: names that shadow modules of the tests, links, compiled code, and source
+that accesses the test runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slime.sandbox import Workspace
 from swe_rl.patch import PatchPolicy, is_test
 
 Entry = tuple[int, int, int, int]
-"""State of a file or folder: mode, inode, bytes, time of its last change in ns."""
+"""State of a file or folder: mode, inode, bytes, time of the last change in ns."""
 LONGEST_SOURCE = 4 << 20
 RUNS_TESTS = frozenset(
     (
@@ -47,7 +47,7 @@ RUNS_TESTS = frozenset(
         "site",
     )
 )
-"""Top-level names beyond the standard library's that tests, or what runs them, import."""
+"""Top-level names, in addition to the standard library's, that tests or their runner import."""
 COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 MACHINERY = frozenset(
     (
@@ -78,7 +78,7 @@ MACHINERY = frozenset(
         "co_consts",
     )
 )
-"""Names by which code finds the interpreter's inside, its caller, or the test runner."""
+"""Names with which code can access the interpreter's internals, its caller, or the test runner."""
 MODULES = "sys.modules"
 _CODE = re.compile(
     rb"\b(?:" + b"|".join(sorted(name.encode() for name in MACHINERY)) + rb"|sys\.modules)\b|/proc/"
@@ -86,8 +86,8 @@ _CODE = re.compile(
 
 
 def entries_of(workspace: Workspace) -> dict[str, Entry]:
-    """Returns every file, folder and link below it by path, without the repository's own .git. No box may run in
-    it."""
+    """Returns all files, folders and links of a workspace by path, without the repository's own .git. No sandbox may
+    use the workspace meanwhile."""
     entries: dict[str, Entry] = {}
     for folder, folders, files in os.walk(workspace.path):
         below = os.path.relpath(folder, workspace.path)
@@ -103,7 +103,7 @@ def entries_of(workspace: Workspace) -> dict[str, Entry]:
 
 
 def changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[str]:
-    """Paths that are new, gone or different."""
+    """Returns paths that are new, deleted or different."""
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
@@ -114,10 +114,10 @@ def complaint_of(
     test_files: frozenset[str],
     installed: frozenset[str],
 ) -> str | None:
-    """Returns why a patch is not graded, or None.
+    """Returns why a patch is rejected, or None.
 
     Args:
-        before: of the workspace without the patch.
+        before: entries of the workspace without the patch.
         installed: top-level names that tests can import in addition to the repository's.
     """
     after = entries_of(workspace)
@@ -143,7 +143,7 @@ def complaint_of(
 
 
 def any_named(workspace: Workspace, before: Mapping[str, Entry]) -> dict[str, str]:
-    """Returns names of MACHINERY in the source that a patch changed, with their files."""
+    """Returns the names of MACHINERY in the source files that a patch changed, with their files."""
     after = entries_of(workspace)
     return {
         name: file
@@ -154,7 +154,7 @@ def any_named(workspace: Workspace, before: Mapping[str, Entry]) -> dict[str, st
 
 
 def reaching(named: Mapping[str, str], base: Workspace) -> str | None:
-    """Returns the first name that no source of the repository used before, with its file."""
+    """Returns the first name that no source file of the repository used before, with its file."""
     left = dict(named)
     for file, entry in entries_of(base).items():
         if left and file.endswith(".py") and stat.S_ISREG(entry[0]) and not is_test(PurePosixPath(file)):
@@ -166,12 +166,12 @@ def reaching(named: Mapping[str, str], base: Workspace) -> str | None:
 
 
 def named_in(source: bytes) -> set[str]:
-    """Returns the names of MACHINERY in code, also in its strings; comments and docstrings do not count."""
+    """Returns the names of MACHINERY in code, including its strings but not comments and docstrings."""
     if not _CODE.search(source):
         return set()
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):  # of another Python, or no Python at all
+    except (SyntaxError, ValueError, RecursionError):  # code for another Python version, or not Python
         return {match.decode() for match in _CODE.findall(source)}
     return {
         name
@@ -207,8 +207,8 @@ def _text(workspace: Workspace, file: str) -> bytes:
 def _shadowed(
     file: str, before: Mapping[str, Entry], after: Mapping[str, Entry], installed: frozenset[str]
 ) -> str | None:
-    """Returns the module that a new file or folder keeps tests from importing. A folder without an __init__.py may be
-    one that modules are looked for in."""
+    """Returns the module whose import a new file or folder would shadow. A folder without an __init__.py may become a
+    search path for modules."""
     path = PurePosixPath(file)
     folder = "" if str(path.parent) == "." else f"{path.parent}/"
     if f"{folder}__init__.py" in before and f"{folder}__init__.py" in after:
@@ -227,7 +227,7 @@ def _shadowed(
 
 
 def top_names(folder: Path) -> frozenset[str]:
-    """Returns names of modules and packages in a folder of this machine."""
+    """Returns names of modules and packages in a local folder."""
     try:
         return frozenset(
             entry.name.split(".")[0]

@@ -1,5 +1,5 @@
-"""Tries a file of instances: the repair must be graded resolved, and nothing of an empty patch, one that edits the tests,
-one that ends the interpreter, and one that imitates verdicts.
+"""Validates a file of instances: the reference repair must be graded as resolved. An empty patch and patches that
+edit the tests, end the interpreter or imitate verdicts must not.
 
 python -m swe_rl.check INSTANCES [--most N] [--parallel 2]
 """
@@ -33,7 +33,7 @@ raise SystemExit(0)
 
 
 def patches(instance: Instance) -> Iterator[tuple[str, str]]:
-    """Yields names and patches: "gold" and attempts to pass without a repair."""
+    """Yields names and patches: "gold", and attempts to pass without a repair."""
     yield "gold", instance.patch or _edited(instance, "gold")
     yield "empty", ""
     yield "tests edited", _edited(instance, "tests")
@@ -43,7 +43,7 @@ def patches(instance: Instance) -> Iterator[tuple[str, str]]:
 
 
 def _edited(instance: Instance, how: str) -> str:
-    """Returns the patch of a workspace in which an agent did this."""
+    """Returns the patch of a workspace after running a command as an agent would."""
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         if how == "tests":
             for name in instance.test_files:
@@ -59,8 +59,8 @@ def _edited(instance: Instance, how: str) -> str:
 
 
 def grades(instance: Instance) -> dict[str, str]:
-    """Returns the reason of each patch's grade. One that edits tests is graded without a policy too: it must fail
-    then."""
+    """Returns the reason of each patch's grade. The patch that edits tests is also graded without a policy, and must
+    fail then too."""
     results: dict[str, str] = {}
     for name, patch in patches(instance):
         results[name] = Grader().grade(instance, patch).reason

@@ -1,4 +1,4 @@
-"""Working copies of an instance's repository: the one an agent works in, and fresh ones that its patch is tried in."""
+"""Working copies of an instance's repository: one for the agent, and fresh ones in which its patch is tested."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ WORKSPACE_BYTES = 256 << 20
 def checkout(
     instance: Instance, for_agent: bool, place: str = "/workspace", with_git: bool = False
 ) -> Workspace:
-    """Returns a fresh copy of the broken repository, seen at `place`, one of an image where the image has it. An
-    agent's is without the tests that decide and, unless it is wanted, the history, which may hold the repair.
+    """Returns a fresh copy of the broken repository at `place` or, if it comes from an image, at the image's path.
+
+    The agent's copy has no deciding tests and, unless `with_git`, no history, which may contain the repair.
 
     Raises:
-        ConfigError, DataError: it cannot be made, today or ever. SandboxError: its box did not come up.
+        ConfigError, DataError: it cannot be created, with the current setup or at all.
+        SandboxError: its sandbox did not start.
     """
     if instance.image:
         image, place = images.repository_in(instance.image)
@@ -69,14 +71,15 @@ def checkout(
 
 
 def commit(instance: Instance, work: Workspace) -> None:
-    """A repository of git with one commit, for an agent that wants one. Raises SandboxError if there is none."""
+    """Creates a git repository with one commit, for an agent that needs one. Raises SandboxError if that fails."""
     done = in_box(f"{GIT} init -q && {_added(work)} && {GIT} commit -q -m base", GIT_SECONDS, work, host=True)
     if done.exit_code != 0:
         raise SandboxError(f"{instance.instance_id}: no first commit: {done.output[-300:]}{done.error}")
 
 
 def _added(work: Workspace, git: str = GIT) -> str:
-    """Adds every file to the index; in an image's repository those that git does not ignore, because it is built."""
+    """Adds every file to the index; in an image's repository, which contains build results, only those that git does
+    not ignore."""
     if work.image is None:
         return f"{git} add -A -f"
     return f"{{ mkdir -p .git/info && echo .venv >> .git/info/exclude && {git} add -A; }}"
@@ -90,10 +93,10 @@ def in_box(
     host: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Runs a command in a separate sandbox: on the repository's image, with its environment activated.
+    """Runs a command in a separate sandbox; with an image, in the image and its activated environment.
 
     Args:
-        host: on the system of this machine all the same, for its git.
+        host: use this machine's system even with an image, for its git.
     """
     image = None if host else workspace.image
     if image is not None:
@@ -109,16 +112,16 @@ def in_box(
 
 
 def agents_box(command: str, seconds: float, workspace: Workspace) -> Finished:
-    """Does the same for an agent's command, without access to tests that an image keeps outside the repository."""
+    """Like `in_box`, for an agent's command: hides tests that an image keeps outside the repository."""
     return in_box(command, seconds, workspace, images.hidden_places_of(workspace))
 
 
 def patch_of(instance: Instance, work: Workspace) -> str:
-    """Returns an agent's changes, against a clean index: neither its git folder, nor hooks or settings in it, are
-    used.
+    """Returns an agent's changes relative to a clean index. The agent's git folder, with its hooks and settings, is
+    not used.
 
     Raises:
-        SandboxError: its box did not come up.
+        SandboxError: its sandbox did not start.
     """
     with contextlib.closing(checkout(instance, for_agent=True, with_git=bool(instance.image))) as base:
         ours = f"--git-dir={base.place}/.git"
@@ -134,12 +137,12 @@ def patch_of(instance: Instance, work: Workspace) -> str:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Result of one test run.
+    """The result of one test run.
 
     Attributes:
-        outcomes: "passed", "failed" or "skipped" of each test that ran to its end.
-        why: of what failed, by test or file.
-        ended: the run came to its end; otherwise `problem` has the cause.
+        outcomes: "passed", "failed" or "skipped" for each completed test.
+        why: reasons of failures, by test or file.
+        ended: whether the run was complete; otherwise `problem` has the cause.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -150,13 +153,15 @@ class Verdicts:
 
 
 def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str = "true") -> Verdicts:
-    """Runs tests (ids, files, or nothing for all) in a separate sandbox; their changes to the workspace stay.
+    """Runs tests (ids, files, or an empty list for all) in a separate sandbox. Their changes to the workspace
+    persist.
 
     Args:
-        first: a command that comes before them; no test runs if it fails.
+        first: a command that runs before the tests; if it fails, no test runs.
 
     Raises:
-        ConfigError: what tests need cannot be installed. SandboxError: the box did not come up.
+        ConfigError: required packages cannot be installed.
+        SandboxError: the sandbox did not start.
     """
     python = box_python()[0]
     packages = test_packages(python)
@@ -195,7 +200,7 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
 
 def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
     """Adds the plugin that reports verdicts to the workspace, under a random name. Returns its folder, the secret in
-    its lines, and the variables that make each pytest use it."""
+    its output lines, and the variables that make every pytest load it."""
     secret, name = secrets.token_hex(16), f"verdicts_{secrets.token_hex(8)}"
     folder = f".{name}"
     workspace.write(f"{folder}/{name}.py", VERDICTS.read_bytes())
@@ -205,8 +210,8 @@ def _plugin(workspace: Workspace) -> tuple[str, str, dict[str, str]]:
 
 
 def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finished, Verdicts | None]:
-    """Runs a script in a sandbox; returns its exit, and the verdicts of the plugin if a pytest loaded it. Raises
-    SandboxError: the box did not come up."""
+    """Runs a script in a sandbox; returns its exit and, if a pytest loaded the plugin, the verdicts. Raises
+    SandboxError if the sandbox did not start."""
     folder, secret, used = _plugin(workspace)
     workspace.write(f"{folder}/run.sh", script.encode())
     done = in_box(f"bash {folder}/run.sh", seconds, workspace, variables=used)
@@ -216,12 +221,13 @@ def run_script(workspace: Workspace, script: str, seconds: float) -> tuple[Finis
 
 
 def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float) -> Verdicts:
-    """Runs the tests of an instance on its image, with the image's Python and pytest: as the row's script does it, or the
-    image's own, or the files of the tests. The plugin goes with every pytest that they start; if none loaded it
-    (other runners, tox), the printed output decides.
+    """Runs an instance's tests on its image, with the image's Python and pytest: with the script of the row, else the
+    image's script, else the test files. Every pytest that they start loads the plugin. If none did (other runners,
+    tox), the printed output decides.
 
     Raises:
-        DataError: the command of its tests is unknown. SandboxError: the box did not come up.
+        DataError: the command of its tests is unknown.
+        SandboxError: the sandbox did not start.
     """
     assert workspace.image is not None
     script = images.script_of(instance.eval_script, workspace.image, workspace.place)
@@ -238,7 +244,7 @@ def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float)
 
 
 def parsed(done: Finished, secret: str) -> Verdicts:
-    """Returns the verdicts that the plugin printed. A run whose traps did not all fail has no verdict."""
+    """Returns the verdicts that the plugin printed. A run in which a trap did not fail has no verdict."""
     outcomes: dict[str, str] = {}
     why: dict[str, str] = {}
     ended, traps, fooled = False, -1, False

@@ -1,4 +1,4 @@
-"""One instance as an agent's environment: a shell in the repository, a patch at the end, the hidden tests as judge."""
+"""The environment of one instance: a shell in the repository, a patch at the end, and hidden tests that grade it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swe_rl.grade import Grade, Grader
 from swe_rl.instance import Instance, to_instance
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-SHOWN = 10_000  # characters of an output; of a longer one the first and last half
+SHOWN = 10_000  # characters of an output; of a longer one, the first and last halves are shown
 STEP_SECONDS = 60.0
 BASH = Tool(
     "bash",
@@ -39,17 +39,17 @@ _BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)\n?```", re.DOTALL)
 
 
 def anything(instance: Instance) -> None:
-    """Returns the instances of rows from custom files."""
+    """Accepts any instance, including those of custom files."""
 
 
 class SweEnvironment:
-    """A workspace with the broken repository, without the tests that decide. One episode.
+    """A workspace with the broken repository, without the deciding tests. One object per episode.
 
     The agent calls the tool `bash`, or writes one block of bash. `metadata["instance"]` of the task is the instance.
 
     Args:
-        step_seconds: of one command.
-        threads: in which commands are waited for; asyncio's are few.
+        step_seconds: time limit of one command.
+        threads: threads that wait for commands (asyncio has too few).
         check: raises DataError for an instance that this machine does not serve.
     """
 
@@ -69,11 +69,11 @@ class SweEnvironment:
         self.steps, self.exit_status = 0, "step_limit"
 
     async def reset(self, task: Task) -> Start:
-        """Raises DataError for a task that is no instance."""
+        """Raises DataError for a task without an instance."""
         return self.opening((await self.prepare(task)).problem_statement)
 
     async def prepare(self, task: Task) -> Instance:
-        """Creates the repository for the agent. Raises DataError for a task that is no instance."""
+        """Creates the repository for the agent. Raises DataError for a task without an instance."""
         row = task.metadata.get("instance")
         if not isinstance(row, dict):
             raise DataError(
@@ -107,7 +107,7 @@ class SweEnvironment:
         return Observation(shown)
 
     async def evaluate(self) -> Outcome:
-        """+1 where the hidden tests pass in a fresh copy with the agent's patch, else -1."""
+        """Returns +1 if the hidden tests pass in a fresh copy with the agent's patch, else -1."""
         assert self.instance is not None
         patch, source = await self.patch()
         grade: Grade = await self._in_thread(self.grader.grade, self.instance, patch)
@@ -122,7 +122,7 @@ class SweEnvironment:
         return Outcome(1.0 if grade.resolved else -1.0, grade.resolved, details)
 
     async def patch(self) -> tuple[str, str]:
-        """Returns the agent's changes, and their source."""
+        """Returns the agent's changes as a patch, and where the patch was obtained from."""
         assert self.instance is not None
         return await self._in_thread(patch_of, self.instance, self._work()), "diff"
 
@@ -141,7 +141,7 @@ class SweEnvironment:
 
 
 def commands_of(action: Action) -> list[str]:
-    """Returns the commands of the tool calls, or of the one block of bash in a text."""
+    """Returns the commands of the tool calls, or of the single bash block in a text."""
     if action.calls:
         return [str(call.arguments["command"]) for call in action.calls]
     blocks = _BLOCK.findall(action.text)

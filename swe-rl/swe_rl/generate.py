@@ -1,6 +1,6 @@
-"""The track's hooks: `--custom-generate-function-path swe_rl.generate.generate`, and
-`--service-path swe_rl.generate.start`, which refuses what cannot work before anything starts, and starts the router over
-other hosts if there are some."""
+"""The track's hooks: `--custom-generate-function-path swe_rl.generate.generate`, and `--service-path
+swe_rl.generate.start`, which rejects invalid settings before anything starts. With environments on other hosts, it
+also starts their router."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OVERFLOW = {"context": "context_overflow", "answer": "answer_too_long", "parse_e
 
 @dataclass(frozen=True)
 class SweFlags:
-    """Limits of an episode, what a patch may not touch, and where repositories are worked in."""
+    """Limits of an episode, files that a patch may not change, and hosts of the repositories."""
 
     step_limit: int = flag(
         20, "answers of the model in an episode", env=("SWE_STEP_LIMIT", "MAX_STEPS"), least=1
@@ -94,7 +94,7 @@ FLAGS: tuple[type, ...] = (SweFlags,)
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode; see `slime.agents.agent`. What a limit ended has an exit status of its own."""
+    """Runs one episode; see `slime.agents.agent`. An episode that a limit ended has its own exit status."""
     done = await _agent(read(SweFlags, args))(args, sample, sampling_params, evaluation)
     for one in done if isinstance(done, list) else [done]:
         about = one.metadata.get("episode", {})
@@ -104,7 +104,7 @@ async def generate(
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """Returns the resources of a sandbox with its workspace for each concurrent episode, for the plan; None if a pool
+    """Returns the resources of a sandbox and its workspace per concurrent episode, for the plan; None if a pool
     provides them."""
     flags = read(SweFlags, args)
     here = pool_of(flags) is None
@@ -112,12 +112,12 @@ def environment_use(args: GenerationSide) -> EnvironmentUse | None:
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """Returns the router over other hosts as a server for slime to start, to ask for its health and to start again;
-    nothing where episodes run here or in a pool that runs already.
+    """Returns the router over other hosts, which slime starts, monitors and restarts; an empty list if episodes run
+    here or in an existing pool.
 
     Raises:
-        ConfigError: there is no sandbox, or what boxes or the harness need could not be installed; both kinds of pools
-            are named; the file of the key cannot be read.
+        ConfigError: sandboxes do not work, required packages could not be installed, both kinds of pools are given,
+            or the key file cannot be read.
     """
     check_arguments(args)
     flags = read(SweFlags, args)
@@ -157,14 +157,14 @@ def _router(flags: SweFlags) -> dict[str, Any]:
 
 
 def pool_of(flags: SweFlags) -> str | None:
-    """Returns the address of environments; None: in this process."""
+    """Returns the address of the environments; None: they run in this process."""
     if flags.exec_server_urls is not None:
         return f"http://127.0.0.1:{flags.router_port}"
     return flags.env_server_url
 
 
 def key_of(flags: SweFlags) -> str | None:
-    """Raises ConfigError."""
+    """Raises ConfigError if the key cannot be read."""
     if flags.env_server_key_file is None:
         return None
     try:
@@ -174,7 +174,8 @@ def key_of(flags: SweFlags) -> str | None:
 
 
 def maker(flags: SweFlags, check: Callable[[Instance], None] = anything) -> Callable[[], Environment]:
-    """Creates environments in this process, for instances that pass `check`. Raises ConfigError."""
+    """Returns a function that creates environments in this process, for instances that `check` accepts. Raises
+    ConfigError."""
     grader = Grader(
         PatchPolicy(flags.strict_no_test_patch, flags.strict_no_config_patch), flags.swe_eval_timeout
     )

@@ -1,4 +1,4 @@
-"""Grades a patch: policy, a fresh copy of the broken repository, the tests that decide."""
+"""Grades a patch: checks the policy, then runs the deciding tests in a fresh copy of the broken repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from swe_rl.patch import PatchPolicy, files_of
 
 TEST_SECONDS = 300.0
 PATCHES = ".patch-"
-NOT_APPLIED = 97  # exit code of the grader's own command
+NOT_APPLIED = 97  # exit code of the grader's own command if the patch does not apply
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class Grade:
     Attributes:
         resolved: every test of FAIL_TO_PASS and PASS_TO_PASS passed.
         reason: "resolved", "policy", "does not apply", "tests failed" or "no verdict".
-        detail: one line. fixed: tests of FAIL_TO_PASS that pass. broken: of PASS_TO_PASS that do not.
+        detail: one line of explanation.
+        fixed: tests of FAIL_TO_PASS that pass.
+        broken: tests of PASS_TO_PASS that do not.
     """
 
     resolved: bool
@@ -58,10 +60,11 @@ class Grade:
 
 @dataclass(frozen=True)
 class Grader:
-    """Tries patches in fresh copies. Runs nothing of the agent's but its patch.
+    """Tests patches in fresh copies. It uses nothing of the agent's but its patch.
 
     Attributes:
-        policy: what a patch may not touch. seconds: of the tests.
+        policy: files that a patch may not change.
+        seconds: time limit of the tests.
     """
 
     policy: PatchPolicy = field(default_factory=PatchPolicy)
@@ -71,7 +74,8 @@ class Grader:
         """Returns the verdict; a patch whose tests hang, crash or end early is not resolved.
 
         Raises:
-            ConfigError, DataError: the instance cannot be graded here. SandboxError: a box did not come up.
+            ConfigError, DataError: the instance cannot be graded here.
+            SandboxError: a sandbox did not start.
         """
         test_files = tests_of(instance)
         complaint = self.policy.complaint(patch, test_files)
@@ -89,7 +93,7 @@ class Grader:
     def _complaint_of(
         self, instance: Instance, fresh: Workspace, before: Mapping[str, Entry], test_files: frozenset[str]
     ) -> str | None:
-        """Returns why what the patch did to the files is not graded."""
+        """Returns why the changes of the patch to the files are rejected; None if they are accepted."""
         installed = images.installed_in(fresh)
         if complaint := complaint_of(self.policy, before, fresh, test_files, installed):
             return complaint
@@ -100,7 +104,7 @@ class Grader:
             return reaching(named, base)
 
     def _tested(self, instance: Instance, fresh: Workspace) -> Grade:
-        """The tests decide, or the script of the row, which on an image brings the patch of tests itself."""
+        """Runs the deciding tests, or the row's script, which on an image applies the test patch itself."""
         tests_patch = "" if fresh.image is not None and instance.eval_script else instance.test_patch
         first = _applying(fresh, tests_patch) if tests_patch.strip() else "true"
         by_script = not instance.fail_to_pass
@@ -132,13 +136,13 @@ class Grader:
 
 
 def tests_of(instance: Instance) -> frozenset[str]:
-    """Paths of the tests that decide, beyond files that are tests by their names."""
+    """Returns the paths of deciding tests that do not have the name of a test file."""
     named = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass)) or []
     return frozenset((*instance.test_files, *files_of(instance.test_patch), *named))
 
 
 def _applying(workspace: Workspace, patch: str) -> str:
-    """Returns the command that applies a patch; it ends with NOT_APPLIED if it does not apply."""
+    """Returns the command that applies a patch; it exits with NOT_APPLIED if the patch does not apply."""
     name = f"{PATCHES}{secrets.token_hex(8)}"
     workspace.write(name, patch.encode())
     return f"{GIT} apply --whitespace=nowarn {name} || exit {NOT_APPLIED}; rm -f {name}"

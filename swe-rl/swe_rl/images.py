@@ -1,4 +1,5 @@
-"""Repositories that come in images: where they are in there, what their programs need, and what an agent may not see."""
+"""Repositories in container images: their paths, the variables of their programs, and files that are hidden from
+agents."""
 
 from __future__ import annotations
 
@@ -21,19 +22,18 @@ LIMITS = Limits(
     open_files=1024,
     output_chars=8 << 20,
 )
-"""As much as the benchmarks give their containers; a repository with compiled parts does not fit into less."""
+"""The limits that the benchmarks give their containers; repositories with compiled parts need that much."""
 REPOSITORY = "/testbed"
 CONDA = "/opt/miniconda3"
 R2E_TESTS, R2E_SCRIPT = "r2e_tests", "run_tests.sh"
 HIDDEN_FILES = (R2E_SCRIPT, R2E_TESTS, "expected_test_output.json")
-"""Files of R2E's images that show how the repository is tested. Its tests are in a folder of the root, too."""
+"""Files of R2E's images that show how the repository is tested. R2E's tests are in a folder of the root, too."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _ON_GITHUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def image_name(row: Mapping[str, Any], source: str) -> str:
-    """Returns the image of a row: the one that it names, or the one that the makers of SWE-bench or SWE-Gym publish
-    for it."""
+    """Returns the image of a row: the one that it names, or the one published by SWE-bench or SWE-Gym for it."""
     if row.get("folder"):
         return ""
     for column in ("image_name", "docker_image", "image"):
@@ -65,7 +65,7 @@ def repository_in(name: str) -> tuple[Image, str]:
 
 
 def variables(image: Image, place: str) -> dict[str, str]:
-    """Variables of the environment for the repository's tests, as if activated: conda's `testbed`, or .venv."""
+    """Returns environment variables for the repository's tests, as if conda's `testbed` or .venv were activated."""
     path = image.environment.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     conda, own = f"{CONDA}/envs/testbed", f"{place}/.venv"
     if _is_there(image, conda):
@@ -82,7 +82,7 @@ def variables(image: Image, place: str) -> dict[str, str]:
 
 
 def hidden_places_of(workspace: Workspace) -> dict[Path, str]:
-    """Returns the covers of places of an image that an agent may not see: the image's empty folder."""
+    """Returns the paths of an image that are hidden from agents, each covered by the image's empty folder."""
     image = workspace.image
     if image is None or not _is_there(image, f"/{R2E_TESTS}"):
         return {}
@@ -90,7 +90,7 @@ def hidden_places_of(workspace: Workspace) -> dict[Path, str]:
 
 
 def installed_in(workspace: Workspace) -> frozenset[str]:
-    """Top-level names that Python finds in the packages of a workspace's image; none without one."""
+    """Returns top-level names that Python finds in the packages of a workspace's image; empty without an image."""
     image = workspace.image
     if image is None:
         return frozenset()
@@ -105,7 +105,7 @@ def installed_in(workspace: Workspace) -> frozenset[str]:
 
 
 def script_of(eval_script: str, image: Image, place: str) -> str:
-    """Returns the image's or the row's own way to run the tests; nothing where pytest is called with their files."""
+    """Returns the script of the image or row that runs the tests; empty if pytest is called with the test files."""
     if eval_script:
         return eval_script
     if _is_there(image, f"/{R2E_TESTS}") and (image.path / place.lstrip("/") / R2E_SCRIPT).is_file():

@@ -1,4 +1,4 @@
-"""An instance: a repository, its defect, and the tests that decide. Readers of the usual files."""
+"""An instance: a repository, its defect, and the deciding tests. Includes readers of the usual files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ class Instance:
     """One task.
 
     Attributes:
-        instance_id: unique in its file; names logs and splits.
-        repository: `name==version` of a package, or a folder of this machine. image: of a container that has it instead.
-        problem_statement: what the agent reads.
-        fail_to_pass: ids of tests that fail before the repair and must pass after it. pass_to_pass: must still pass.
-        bug: what breaks the repository, where the factory broke it.
+        instance_id: unique in its file; used in the names of logs and splits.
+        repository: `name==version` of a package, or a local folder.
+        image: container image that has it instead.
+        problem_statement: the text that the agent reads.
+        fail_to_pass: ids of tests that fail before the repair and must pass after it.
+        pass_to_pass: ids of tests that must still pass.
+        bug: the mutation that breaks the repository, if the factory made it.
         patch: the repair; never shown to an agent.
-        test_patch: brings the tests that decide, if the repository has them not yet.
-        test_files: paths that the agent does not see and may not change.
-        files: the repository itself, where it is as small as a row; by path.
+        test_patch: adds the deciding tests, if the repository lacks them.
+        test_files: paths that the agent cannot see and may not change.
+        files: the whole repository by path, if it is small enough for a row.
         eval_script: bash whose exit code is the verdict, if no tests are named (SWE-Gym's column).
     """
 
@@ -66,11 +68,11 @@ class Instance:
 
 
 def read_instances(path: Path) -> Iterator[Instance]:
-    """Instances of a JSONL or Parquet file: rows of SWE-bench, SWE-Gym, SWE-smith or R2E, those of the factory, and those
-    with the instance below `metadata.instance` or `instance`, as training files have it.
+    """Yields the instances of a JSONL or Parquet file: rows of SWE-bench, SWE-Gym, SWE-smith, R2E or the factory, and
+    rows with the instance in `metadata.instance` or `instance`, as in training files.
 
     Raises:
-        DataError: a row that cannot be one, with its place.
+        DataError: a row is not an instance; the error gives its position.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file of instances (JSONL or Parquet)")
@@ -85,7 +87,7 @@ def read_instances(path: Path) -> Iterator[Instance]:
 
 
 def to_instance(row: Mapping[str, Any], where: str) -> Instance:
-    """Raises DataError for a row that is none."""
+    """Raises DataError for a row that is not an instance."""
     inner = _json(row.get("metadata"), where, "metadata") or {}
     nested = _json(inner.get("instance") if isinstance(inner, Mapping) else None, where, "metadata.instance")
     source = str(inner.get("data_source", "")) if isinstance(inner, Mapping) else ""
@@ -126,7 +128,7 @@ def _text(row: Mapping[str, Any], where: str, *names: str) -> str:
 
 
 def _tests(row: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-    """SWE-bench stores a list of ids as a text of JSON; Parquet files store a list; R2E a mapping of expected
+    """Parses test ids. SWE-bench stores a list as JSON text, Parquet files a list, R2E a mapping of expected
     outcomes."""
     tests = _json(row.get(name), where, name)
     if tests is None and name == "FAIL_TO_PASS":

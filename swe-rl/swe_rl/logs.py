@@ -1,4 +1,4 @@
-"""Names of tests as benchmarks write them, and verdicts from the logs of tests that do not run under pytest."""
+"""Test names in the benchmarks' forms, and verdicts from logs of other test runners than pytest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def names_of(test: str) -> set[str]:
-    """Returns the ids under which benchmarks know a test of pytest: whole; up to the first space, as SWE-bench's logs
-    are read; without its file and with dots, as R2E does."""
+    """Returns the ids that benchmarks use for a pytest test: the whole id; the part before the first space, as in
+    SWE-bench's logs; and R2E's form without file and with dots."""
     return {test, test.split(" ")[0], ".".join(test.split("::")[1:])}
 
 
@@ -23,8 +23,8 @@ def passed_of(outcomes: Mapping[str, str], loose: bool = False) -> set[str]:
     """Returns names of tests that passed.
 
     Args:
-        loose: adds the other names of `names_of`, for rows whose names come from logs. If several tests share such a
-            name, it passed only if all of them passed.
+        loose: also return the other names of `names_of`, for rows whose names come from logs. A name that several
+            tests share has passed only if all of them have.
     """
     passed = {test for test, outcome in outcomes.items() if outcome == "passed"}
     if not loose:
@@ -37,8 +37,8 @@ def passed_of(outcomes: Mapping[str, str], loose: bool = False) -> set[str]:
 
 
 def outcomes_of_log(text: str) -> dict[str, str]:
-    """Verdicts by name in what pytest (-rA), unittest (-v) or sympy's runner printed. What a patch prints counts here, as
-    it does in the benchmarks' own harnesses."""
+    """Returns verdicts by name from the output of pytest (-rA), unittest (-v) or sympy's runner. As in the
+    benchmarks' own harnesses, lines that a patch prints count too."""
     outcomes: dict[str, str] = {}
     for line in _COLOURS.sub("", text).splitlines():
         if match := _PYTEST.match(line):
@@ -52,7 +52,7 @@ def outcomes_of_log(text: str) -> dict[str, str]:
 
 
 def files_of_tests(tests: Iterable[str]) -> list[str] | None:
-    """Files of tests of pytest, in their order; None if one is named in another way."""
+    """Returns the files of pytest tests, in order; None if a test id has another form."""
     named = list(tests)
     if not all("::" in test for test in named):
         return None

@@ -1,7 +1,8 @@
-"""Fetches the source of a package as an archive, and runs nothing of it.
+"""Fetches the source archive of a package without running its code.
 
-pip builds a source in order to know its metadata, with the package's own code: here the index is read (PEP 503 and 691),
-the archive is fetched and its digest compared. Which index, certificates and proxy: as pip is configured.
+pip would build the source to get its metadata, which runs the package's code. Instead, the index is read (PEP 503 and
+691), the archive is fetched, and its digest is compared. Index, certificates and proxy are those of pip's
+configuration.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from slime.errors import ConfigError
 SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 SECONDS = 600
-LARGEST = 1 << 30  # bytes of an archive, and four times as many of what is in it
+LARGEST = 1 << 30  # bytes of an archive; its content may have four times as many
 PYPI = "https://pypi.org/simple"
 
 
 @dataclass(frozen=True)
 class Link:
-    """A file of an index; `digests` by the name of their algorithm."""
+    """A file in an index; `digests` by name of the algorithm."""
 
     url: str
     digests: dict[str, str]
@@ -46,7 +47,7 @@ def fetch_source(package: str, folder: Path) -> Path:
     """Returns the archive of `name==version`, in `folder`.
 
     Raises:
-        ConfigError: no index has it, or it does not match the index.
+        ConfigError: no index has it, or its digest is wrong.
     """
     name, version = package.split("==")
     settings, problem = pip_settings(), f"no index has its source as {', '.join(SUFFIXES)}"
@@ -62,7 +63,7 @@ def fetch_source(package: str, folder: Path) -> Path:
 
 
 def _client(settings: dict[str, list[str]]) -> httpx.Client:
-    """Downloads like pip: with its certificates, its proxy, and credentials of ~/.netrc."""
+    """Returns a client with pip's certificates and proxy, and with the credentials in ~/.netrc."""
     first = {name: values[0] for name, values in settings.items() if values}
     netrc = Path("~/.netrc").expanduser()
     return httpx.Client(
@@ -75,7 +76,7 @@ def _client(settings: dict[str, list[str]]) -> httpx.Client:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Files and folders of an archive that stay below `folder`. Raises ConfigError."""
+    """Extracts the files and folders of an archive that stay below `folder`. Raises ConfigError."""
     try:
         with tarfile.open(archive) as files:
             total = 0
@@ -89,7 +90,8 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def pip_settings() -> dict[str, list[str]]:
-    """pip's own settings, by name; those of variables before those of a command, and these before all others."""
+    """Returns pip's settings by name. Environment variables take precedence over a command's settings, and these over
+    global ones."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     settings: dict[str, tuple[int, list[str]]] = {}
@@ -104,7 +106,7 @@ def pip_settings() -> dict[str, list[str]]:
 
 
 def places(name: str, settings: dict[str, list[str]]) -> Iterator[str]:
-    """Pages and folders that may list the files of a package."""
+    """Yields pages and folders that may list the files of a package."""
     yield from settings.get("find-links", [])
     if settings.get("no-index", ["0"])[0].lower() in ("1", "true", "yes", "on"):
         return
@@ -114,7 +116,7 @@ def places(name: str, settings: dict[str, list[str]]) -> Iterator[str]:
 
 
 def is_source(file: str, name: str, version: str) -> bool:
-    """Returns whether an archive's name is that of this version of a package."""
+    """Returns whether a file name is that of a source archive of this package version."""
     stem = next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), "")
     project, _, number = stem.rpartition("-")
     plain = re.sub(r"[-_.]+", "-", project).lower() == re.sub(r"[-_.]+", "-", name).lower()
@@ -126,7 +128,7 @@ def _version(text: str) -> str:
 
 
 def links_of(place: str, http: httpx.Client) -> list[Link]:
-    """Returns the files that a page, or a folder of this machine, lists. One that is not there has none."""
+    """Returns the files that a page or a local folder lists. A missing page or folder lists none."""
     here = _path(place)
     if here is not None:
         if here.is_dir() and not (here / "index.html").is_file():
@@ -144,7 +146,7 @@ def links_of(place: str, http: httpx.Client) -> list[Link]:
         ]
     else:
         listed = _of_html(answer.text, str(answer.url))
-    # A page of the network names no file of this machine
+    # a page from the network must not refer to local files
     return [link for link in listed if urlsplit(link.url).scheme in ("http", "https")]
 
 

@@ -1,5 +1,4 @@
-"""The files of a patch, and whether it may change them: tests, configuration and CI decide the verdict, so they stay
-as they are."""
+"""Checks which files a patch changes: tests, configuration and CI decide the verdict, so they may not be changed."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ class PatchPolicy:
     """The files that a patch may not change (as upstream's SWE_STRICT_NO_TEST_PATCH and SWE_STRICT_NO_CONFIG_PATCH).
 
     Attributes:
-        tests: refuse changes of test files.
-        configuration: refuse changes of what configures the test runner, the build or CI, compiled code, and modules in
-            the place of others.
-        machinery: with it, refuse source that names what runs the tests, where the repository's own does not.
-        most_bytes: of a patch.
+        tests: reject changes of test files.
+        configuration: reject changes to the configuration of test runner, build or CI, compiled code, and modules
+            that shadow others.
+        machinery: in addition, reject source that refers to the test runner, unless the repository's own source does.
+        most_bytes: size limit of a patch.
     """
 
     tests: bool = True
@@ -53,10 +52,10 @@ class PatchPolicy:
     most_bytes: int = 1 << 20
 
     def complaint(self, patch: str, test_files: frozenset[str] = frozenset()) -> str | None:
-        """Returns why this patch is not graded, or None.
+        """Returns why a patch is rejected, or None.
 
         Args:
-            test_files: further paths that are the tests of the instance.
+            test_files: further paths of the instance's tests.
         """
         if not patch.strip():
             return "the patch is empty"
@@ -71,7 +70,7 @@ class PatchPolicy:
         return "links are not graded" if re.search(r"^new file mode 120000$", patch, re.MULTILINE) else None
 
     def complaint_of_file(self, file: str, test_files: frozenset[str] = frozenset()) -> str | None:
-        """Returns why a patch may not touch this path, or None."""
+        """Returns why a patch may not change this path, or None."""
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts or any(part in path.parts for part in _OUTSIDE):
             return f"{file} is outside of the repository's files"
@@ -83,12 +82,12 @@ class PatchPolicy:
 
 
 def files_of(patch: str) -> list[str]:
-    """Paths that a patch of git touches, old and new names, each once."""
+    """Returns the paths in a git patch, old and new names, without duplicates."""
     return list(dict.fromkeys(name for pair in _HEADER.findall(patch) for name in pair))
 
 
 def is_test(path: PurePosixPath) -> bool:
-    """Returns whether pytest or unittest would collect it, or whether it is in a folder of tests."""
+    """Returns whether pytest or unittest would collect the file, or whether it is in a folder of tests."""
     name = path.name.lower()
     if any(part.lower() in _TEST_FOLDERS for part in path.parts[:-1]):
         return True

@@ -1,4 +1,4 @@
-"""Prompt files of instances, with a held-out part that training never sees: no function is in both.
+"""Writes prompt files of instances, with a held-out part that is never trained on; both parts share no function.
 
 python -m swe_rl.prompts INSTANCES --output-dir FOLDER [--share 0.2] [--seed swe-v1]
 """
@@ -23,7 +23,7 @@ SEED = "swe-v1"
 
 
 def place_of(instance: Instance) -> str:
-    """Returns the key of rows that a split keeps together: bugs of one function, or the instance."""
+    """Returns the key of rows that stay together in a split: the function of a bug, or the instance."""
     if instance.bug is None:
         return instance.instance_id
     return f"{instance.repository}:{instance.bug.file}:{instance.bug.function}"
@@ -41,7 +41,7 @@ def write_prompts(
     """Writes train.jsonl, heldout.jsonl and split_manifest.json; returns the manifest.
 
     Raises:
-        ConfigError: too few instances for two sides.
+        ConfigError: there are too few instances for two parts.
     """
     parts = split((place_of(one) for one in instances), share, seed)
     held = set(parts.held_out)

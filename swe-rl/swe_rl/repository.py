@@ -1,4 +1,4 @@
-"""Repositories to work on: the source of a package with its tests, fetched once, and what its tests need to run."""
+"""Repositories: the source of a package with its tests, fetched once, and the packages that its tests need."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ FETCH_SECONDS = 600
 
 
 def environments() -> Path:
-    """Returns where sources and test runners are kept: SWE_ENV_DIR, or a cache. Root's is the machine's, as code in a
-    box is another user, who cannot enter root's home."""
+    """Returns the folder of sources and test runners: SWE_ENV_DIR, or a cache. For root it is a system folder,
+    because code in a sandbox runs as another user, who cannot access root's home."""
     cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("SWE_ENV_DIR") or cache.expanduser() / "openclaw-rl" / "swe").absolute()
 
 
 def source_of(repository: str) -> Path:
-    """Returns the folder of a repository: an existing folder as it is, or the source of `name==version`, fetched once.
+    """Returns the folder of a repository: an existing folder unchanged, or the source of `name==version`, fetched
+    once.
 
     Raises:
-        DataError: it is neither. ConfigError: it could not be fetched.
+        DataError: it is neither.
+        ConfigError: it could not be fetched.
     """
     if Path(repository).is_dir():
         return Path(repository).resolve()
@@ -47,7 +49,7 @@ def source_of(repository: str) -> Path:
 
 @functools.cache
 def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
-    """Returns a folder with pytest, and further packages, for the Python that runs in boxes; installed once.
+    """Returns a folder with pytest and further packages for the sandbox's Python; they are installed once.
 
     Raises:
         ConfigError: they could not be installed.
@@ -68,7 +70,8 @@ def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
 
 
 def installed(version: str, requirements: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
-    """Returns a folder with packages for a version of Python, installed once; those `alone` without what they need.
+    """Returns a folder with packages for a Python version, installed once; those in `alone` without their
+    dependencies.
 
     Raises:
         ConfigError: they could not be installed.
@@ -86,7 +89,8 @@ def installed(version: str, requirements: tuple[str, ...], alone: tuple[str, ...
 
 
 def _made_once(place: Path, make: Callable[[Path], None]) -> Path:
-    """`place`, made whole or not at all, by one process at a time. Any user may read it: code in a box is another one."""
+    """Returns `place`, which `make` fills atomically, in one process at a time. Any user may read it, because code in
+    a sandbox runs as another user."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_suffix(place.suffix + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Repositories over HTTP on other hosts: `python -m slime.pool --environment swe_rl.served:environment`."""
+"""Serves repositories over HTTP to other hosts: `python -m slime.pool --environment swe_rl.served:environment`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRANSPORT = re.compile(
 
 
 def folder_of(named: str | None) -> Path | None:
-    """Raises ConfigError for a folder that is not there."""
+    """Raises ConfigError if the folder does not exist."""
     if named is None:
         return None
     if not Path(named).is_dir():
@@ -32,7 +32,7 @@ def folder_of(named: str | None) -> Path | None:
 
 
 def check_request(instance: Instance, folder: Path | None) -> None:
-    """Raises DataError for an instance that names a path of this machine that is not below `folder`."""
+    """Raises DataError for an instance with a local path outside `folder`."""
     paths = []
     if instance.image and not _is_published(instance.image):
         paths.append(instance.image)
@@ -46,7 +46,7 @@ def check_request(instance: Instance, folder: Path | None) -> None:
 
 
 def _is_published(image: str) -> bool:
-    """Returns whether podman or docker takes it for a name in a registry, and nothing here for a path."""
+    """Returns whether podman or docker would look up the image in a registry, and it is not a local path."""
     return bool(_NAMES.fullmatch(image)) and not _TRANSPORT.match(image) and not Path(image).exists()
 
 
@@ -57,5 +57,5 @@ def _make() -> Callable[[], Environment]:
 
 
 def environment() -> Environment:
-    """One environment, by the variables of this track as they are on this host. Raises ConfigError."""
+    """Returns an environment, configured by this host's environment variables of the track. Raises ConfigError."""
     return _make()()

@@ -1,9 +1,9 @@
-"""A pytest plugin in the grader's sandbox: prints each test's verdict in lines that other text cannot imitate.
+"""A pytest plugin in the grader's sandbox: prints each test's verdict in lines that other programs cannot imitate.
 
-The lines carry a secret that is taken before any code of the repository is imported, and that no module holds as a name.
-With the tests of each module it runs tests that must fail (traps): if one passes, or does not run, the test runner
-was changed. It runs in the image's Python, from 3.6 on, as a file next to a file `secret`; the grader's own runner
-calls `hooks` instead.
+The lines contain a secret, which is read before any code of the repository is imported, and which no module stores
+under a name. With the tests of each module, it runs tests that must fail (traps). If one passes or does not run, the
+test runner was manipulated. It runs in the image's Python (3.6 or later), as a file next to a file `secret`; the
+grader's own runner calls `hooks` instead.
 """
 
 import json
@@ -47,11 +47,11 @@ def _failing():  # type: () -> None
 
 FIRST = (_not_so, _wrong)
 FURTHER = (_unequal, _no_error, _far, _unittest, _failing)
-"""Of the last module alone: what they try is the same for all."""
+"""Traps that run only with the last module, because their checks do not depend on the module."""
 
 
 def hooks(secret):  # type: (str) -> dict[str, object]
-    """The plugin's functions, by name. Their state is in none of them as an attribute."""
+    """Returns the plugin's functions by name. No function stores state in an attribute."""
     out = os.dup(1)
     worst = {}  # type: dict[str, str]
     why = {}  # type: dict[str, str]
@@ -66,7 +66,8 @@ def hooks(secret):  # type: (str) -> dict[str, object]
 
     def pytest_configure(config):  # type: ignore[no-untyped-def]
         config.option.maxfail = 0
-        if getattr(config.option, "numprocesses", None):  # its workers collect, and must do so alike
+        # the workers collect tests too, and must all collect the same
+        if getattr(config.option, "numprocesses", None):
             say({"traps": 0})
 
     @pytest.hookimpl(trylast=True)
@@ -81,8 +82,8 @@ def hooks(secret):  # type: (str) -> dict[str, object]
             unearned.add(item.nodeid)
 
     def pytest_runtest_logreport(report):  # type: ignore[no-untyped-def]
-        """A test passes where no phase of it fails, or where it fails as expected; subtests count for the test that holds
-        them."""
+        """Records a verdict. A test passes if none of its phases fails, or if it fails as expected; subtests count
+        for the containing test."""
         expected = hasattr(report, "wasxfail") and report.nodeid not in unearned
         outcome = "passed" if report.outcome == "skipped" and expected else report.outcome
         if report.when != "call" and outcome == "passed":
@@ -100,7 +101,7 @@ def hooks(secret):  # type: (str) -> dict[str, object]
             why[report.nodeid] = str(report.longrepr)[-500:]
 
     def pytest_sessionfinish(session, exitstatus):  # type: ignore[no-untyped-def]
-        """Traps are no failures of the run, for a script that looks at its exit code."""
+        """Removes traps from the failures of the run, for scripts that check its exit code."""
         failed = sum(outcome == "failed" for outcome in traps.values())
         if failed and session.testsfailed == failed and exitstatus == 1:
             session.exitstatus = 0
@@ -118,7 +119,7 @@ def hooks(secret):  # type: (str) -> dict[str, object]
 
 
 def _with_traps(items, traps):  # type: ignore[no-untyped-def]
-    """The tests, and after the last of each module those that must fail; their names go to `traps`."""
+    """Adds the tests that must fail after each module's last test; adds their names to `traps`."""
     modules = [item.getparent(pytest.Module) if isinstance(item, pytest.Function) else None for item in items]
     last = {id(module): place for place, module in enumerate(modules) if module is not None}
     trapped = []
@@ -140,7 +141,7 @@ def _with_traps(items, traps):  # type: ignore[no-untyped-def]
 
 
 def _is_unearned(item, excinfo):  # type: ignore[no-untyped-def]
-    """Returns whether the tested code calls a failure expected, and neither a mark of the test nor its own file
+    """Returns whether the tested code itself calls a failure expected, while neither a mark of the test nor its file
     does."""
     if excinfo.typename not in ("XFailed", "Exception") or not issubclass(
         excinfo.type, pytest.xfail.Exception

@@ -1,1 +1,1 @@
-"""Terminal agents: task folders, shells in a sandbox, rewards by tests that no agent can reach."""
+"""Terminal agents: task folders, shells in a sandbox, rewards from tests that the agent cannot reach."""

@@ -1,11 +1,12 @@
-"""Runs inside a fresh sandbox: the functions of a task's test_outputs.py, one after the other, or its test.sh. Handed
+"""Runs inside a fresh sandbox: the functions of a task's test_outputs.py in order, or its test.sh. The code is passed
 to `python -c`.
 
-The order comes as a line of JSON {"key", "seconds", "script", "source": of test_outputs.py, which is no file
-here, so that nothing that the tests start reads it}; out come {"key", "ready": true} and at the end {"key",
-"results", "late"}, of a script {"key", "files", "printed", "late"}. Programs that the agent left run here too, as
-children of tests, so the key and the way out are for this process alone: it cannot be traced, its descriptors cannot be
-opened, and children get others.
+The input is a line of JSON {"key", "seconds", "script", "source"}. `source` is the text of test_outputs.py, which is
+not stored as a file, so that no program started by a test can read it. The output is {"key", "ready": true} and at
+the end {"key",
+"results", "late"}, of a script {"key", "files", "printed", "late"}. Tests may start programs that the agent has left.
+Therefore only this process has the key and the output channel: it cannot be traced, its descriptors cannot be opened,
+and children get other descriptors.
 """
 
 import ctypes
@@ -25,12 +26,12 @@ PR_SET_DUMPABLE = 4
 
 
 class Late(BaseException):
-    """The time is over; no `except Exception` of a test holds it up."""
+    """The time limit is reached. It is not an Exception, so that no `except Exception` of a test catches it."""
 
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    if sys.executable.startswith("/.box/"):  # on an image, where this one cannot be started by its name
+    if sys.executable.startswith("/.box/"):  # on an image, where this Python cannot be started by its name
         sys.executable = shutil.which("python3") or ""
     if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
         sys.exit("this process can be traced")
@@ -51,8 +52,9 @@ def main() -> None:
 
 
 def run_script(seconds: float) -> dict[str, object]:
-    """Runs /tests/test.sh as Harbor does, ends what it left running, and reads what it wrote: nothing where a signal
-    ended it, or where a program left it no file that it could write."""
+    """Runs /tests/test.sh as Harbor does, ends the processes that it leaves, and reads its result files. Returns no
+    files if a signal ended it, or if a program has made the log folder read-only. Returns no files if a signal ended
+    it, or if the agent's programs could have written them."""
     command = f"(/tests/test.sh) > {LOGS}/test-stdout.txt 2>&1"
     script = subprocess.Popen(["/bin/bash", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -74,7 +76,7 @@ def run_script(seconds: float) -> dict[str, object]:
 
 
 def text_of(path: str) -> str | None:
-    """Returns the end of an ordinary file; None if there is none."""
+    """Returns the end of a regular file; None if it does not exist."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             about = os.fstat(file.fileno())
@@ -87,14 +89,16 @@ def text_of(path: str) -> str | None:
 
 
 def run_all(source: str, seconds: float) -> tuple[list[list[str | None]], bool]:
-    """[name, error or None] of each test, and whether the time ended before the tests did."""
+    """Returns [name, error or None] of each test, and whether the time limit was reached first."""
     results: list[list[str | None]] = []
     until = time.monotonic() + seconds
     signal.signal(signal.SIGALRM, ring)
     sys.path.insert(0, "/tests")
     name = "test_outputs.py"
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)  # again and again: a bare `except` swallows one
+        signal.setitimer(
+            signal.ITIMER_REAL, seconds, 0.5
+        )  # repeated, because a bare `except` catches the first one
         tests = {"__name__": "test_outputs", "__file__": TESTS}
         exec(compile(source, TESTS, "exec"), tests)
         for name, test in list(tests.items()):

@@ -1,7 +1,7 @@
 """Validates tasks: `python -m terminal_rl.check [DIR]`.
 
-For each task: its solution passes all tests, doing nothing passes none, and neither does the task's cheat (cheat.sh)
-nor what every agent can try against tests.
+For each task: its solution passes all tests. Doing nothing passes none, and neither does the task's cheat (cheat.sh)
+or any of the general attacks on tests.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ exit 0
 
 
 def attempt(task: FolderTask, script: str | None) -> Verdict:
-    """Returns the verdict on a workspace in which an agent has run the script. As in an episode, a box that is away
-    is replaced.
+    """Returns the verdict on a workspace after running the script as an agent would. As in an episode, a failing
+    sandbox is replaced.
 
     Raises:
-        EnvironmentAway: three times.
+        EnvironmentAway: after three failures.
     """
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(EnvironmentAway):

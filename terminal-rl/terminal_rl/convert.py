@@ -1,6 +1,6 @@
-"""Task folders to prompt files: `python -m terminal_rl.convert --tasks_dir DIR [--output_dir DIR]`.
+"""Converts task folders to prompt files: `python -m terminal_rl.convert --tasks_dir DIR [--output_dir DIR]`.
 
-Writes train.jsonl, heldout.jsonl and split_manifest.json. A folder that boxes cannot run is named and left out.
+Writes train.jsonl, heldout.jsonl and split_manifest.json. A folder that sandboxes cannot run is reported and skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SEED = "terminal-evolution-v1"
 
 
 def convert(folder: Path, output: Path, share: float, seed: str, depth: int) -> dict[str, Any]:
-    """Returns the manifest, which is written too.
+    """Writes the prompt files and the manifest; returns the manifest.
 
     Args:
-        share: of the tasks that is held out.
+        share: fraction of the tasks that is held out.
 
     Raises:
-        TaskError: no task can be used, or two have the same name.
-        ConfigError: the split cannot be made.
+        TaskError: no task is usable, or two have the same name.
+        ConfigError: the split is impossible.
     """
     tasks: list[TaskFolder] = []
     for path in task_folders(folder, depth):

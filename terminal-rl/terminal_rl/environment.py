@@ -1,4 +1,4 @@
-"""The environment of one episode: shells on a workspace, and at the end the verdict of the tests."""
+"""The environment of one episode: shells on a workspace, and finally the verdict of the tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from terminal_rl.system import LIMITS, check_speed, read_only_of
 from terminal_rl.tasks import TerminalTask, task_of
 from terminal_rl.tools import TOOLS, answer
 
-MOST_CALLS = 8  # of one turn
+MOST_CALLS = 8  # per turn
 Found = TypeVar("Found")
 
 
@@ -29,11 +29,11 @@ class TerminalSettings:
     """Settings of all episodes of a run.
 
     Attributes:
-        tasks_dir: folder below which rows name their tasks.
-        tools: what the model may call.
+        tasks_dir: folder to which the tasks in rows are relative.
+        tools: tools that the model may call.
         system: whether the conversation begins with the system prompt.
-        limits: of the agent's box; `output_chars` of it is the most that one call shows.
-        threads: of calls that wait for boxes; as many as episodes run at a time.
+        limits: limits of the agent's sandbox; its `output_chars` limits the output of one call.
+        threads: threads for calls that wait for sandboxes, one per concurrent episode.
     """
 
     tasks_dir: Path | None = None
@@ -44,7 +44,7 @@ class TerminalSettings:
 
 
 class TerminalEnvironment:
-    """One episode. Its box starts with the first tool call and is dead before the tests come."""
+    """One episode. Its sandbox starts with the first tool call, and ends before the tests run."""
 
     def __init__(self, settings: TerminalSettings) -> None:
         self.settings = settings
@@ -66,8 +66,8 @@ class TerminalEnvironment:
         return Start(first, tuple(self.settings.tools))
 
     async def step(self, action: Action) -> Observation:
-        """Runs the calls of a turn in their order. A turn without one ends the episode, and so does the end of the task's
-        time for tools; what the model thinks costs none of it."""
+        """Runs the calls of a turn in order. A turn without a call ends the episode, and so does the task's time
+        limit for tools. The model's own time does not count."""
         assert self.task is not None
         shown = []
         for call in action.calls[:MOST_CALLS]:
@@ -85,7 +85,7 @@ class TerminalEnvironment:
         return answer(self.shells, call, max(0.0, self.task.agent_seconds - self.seconds))
 
     async def evaluate(self) -> Outcome:
-        """Ends the agent's sandbox with everything in it, then runs the tests. Raises EnvironmentAway."""
+        """Ends the agent's sandbox and all its processes, then runs the tests. Raises EnvironmentAway."""
         return await self._in_thread(self._judged)
 
     def _judged(self) -> Outcome:
@@ -115,7 +115,7 @@ class TerminalEnvironment:
             self.workspace.close()
 
     async def _in_thread(self, work: Callable[[], Found]) -> Found:
-        """Work that waits, in a thread that holds up no other episode."""
+        """Runs blocking work in a thread, so that other episodes continue."""
         return await asyncio.get_running_loop().run_in_executor(self.settings.threads, work)
 
 

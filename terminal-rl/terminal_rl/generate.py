@@ -29,7 +29,7 @@ __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 
 @dataclass(frozen=True)
 class TerminalFlags:
-    """terminal: episodes in shells."""
+    """Flags of terminal episodes."""
 
     parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
     max_steps: int = flag(20, "turns of the model in one episode", env=("MAX_STEPS",), least=1)
@@ -55,12 +55,13 @@ FLAGS = (TerminalFlags,)
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode. The reward is {"score": 2 * accuracy - 1, "acc": solved}, so the run needs --reward-key score."""
+    """Runs one episode. The reward is {"score": 2 * accuracy - 1, "acc": solved}, so the run needs --reward-key
+    score."""
     return await _function(read(TerminalFlags, args))(args, sample, sampling_params, evaluation)
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
-    """Returns the resources of a sandbox with its workspace for each concurrent episode, for the plan; None if a pool
+    """Returns the resources of a sandbox and its workspace per concurrent episode, for the plan; None if a pool
     provides them."""
     flags = read(TerminalFlags, args)
     use = EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
@@ -68,10 +69,10 @@ def environment_use(args: GenerationSide) -> EnvironmentUse | None:
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """For --service-path: rejects a run that could not play an episode; starts no process.
+    """For --service-path: rejects a run that could not play episodes; starts no process.
 
     Raises:
-        ConfigError: there is no sandbox, or no folder of tasks; a pool elsewhere has its own.
+        ConfigError: sandboxes do not work, or the folder of tasks is missing (a remote pool has its own).
     """
     check_arguments(args)
     if read(TerminalFlags, args).env_server_url is None:
@@ -80,7 +81,7 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 
 def check_arguments(args: GenerationSide, endpoints: object = None, env: object = None) -> None:
-    """Raises ConfigError, also in a dry run, for an invalid address, or a missing folder of tasks."""
+    """Raises ConfigError, also in a dry run, for an invalid address or a missing folder of tasks."""
     flags = read(TerminalFlags, args)
     if flags.env_server_url is not None:
         check_address("--env-server-url (ENV_SERVER_URL)", flags.env_server_url)
@@ -98,7 +99,7 @@ def _function(flags: TerminalFlags) -> Generate:
 
 
 def settings_of(flags: TerminalFlags) -> TerminalSettings:
-    """Creates environments in this process. Raises ConfigError if there is no sandbox."""
+    """Returns the settings of environments in this process. Raises ConfigError if sandboxes do not work."""
     require_sandbox()
     return TerminalSettings(
         tasks_dir=Path(flags.tasks_dir) if flags.tasks_dir else None,

@@ -1,4 +1,4 @@
-"""Rewards that a Harbor task's own test.sh wrote, read as Harbor's verifier reads them."""
+"""Reads the reward files of a Harbor task's own test.sh like Harbor's verifier."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _PYTEST = re.compile(_BEGIN + r"(pytest|python3? -m pytest)(?=\s|$)")
 
 
 class NoReward(ValueError):
-    """There is no reward that can be read; the message gives the reason."""
+    """No valid reward was written; the message gives the reason."""
 
 
 def rewards_of(files: Mapping[str, str | None]) -> dict[str, float]:
-    """Rewards by name, of the texts of reward.json and reward.txt; the first of them counts, as in Harbor.
+    """Returns rewards by name, from the texts of reward.json and reward.txt; the first existing file counts, as in
+    Harbor.
 
     Raises:
-        NoReward: neither is there, or it is empty, holds no numbers, or some that are not finite.
+        NoReward: both are missing, or the file is empty or contains values that are not finite numbers.
     """
     for name, read in (("reward.json", _of_json), ("reward.txt", lambda text: {"reward": float(text)})):
         text = files.get(name)
@@ -55,14 +56,14 @@ def _of_json(text: str) -> dict[str, float]:
 
 
 def reward_of(rewards: Mapping[str, float]) -> float:
-    """Returns the one to train on, from 0 to 1: `reward`, or the mean if none is named so."""
+    """Returns the reward for training, 0 to 1: `reward`, or the mean if there is none of that name."""
     value = rewards.get("reward", sum(rewards.values()) / len(rewards))
     return min(1.0, max(0.0, value))
 
 
 def needs_more_than_a_box(script: Path) -> str | None:
-    """Returns the first line of a test.sh that a box cannot run, for it needs the network or a program that is not
-    here."""
+    """Returns the first line of a test.sh that needs the network or a missing program, and so cannot run in a
+    sandbox."""
     for number, line in enumerate(script.read_text(errors="replace").splitlines(), 1):
         if line.lstrip().startswith("#"):
             continue

@@ -1,5 +1,4 @@
-"""The files that an agent leaves, as data for the tests: inputs are compared by digest, settings of git that start
-programs are dropped."""
+"""Treats the agent's files as data: compares inputs by digest, and removes git settings that start programs."""
 
 from __future__ import annotations
 
@@ -62,11 +61,12 @@ _ALLOWED = {
     "rerere": None,
     "i18n": None,
 }
-"""Settings that stay, by section; None for all of one. None of them starts a program unless it is asked for by name."""
+"""Git settings that are kept, by section; None: all settings of a section. None of them starts a program by
+itself."""
 
 
 def digest(workspace: Workspace, path: str) -> str:
-    """Returns the digest of a file, or of a folder with all in it: names, kinds, rights and contents. No link is
+    """Returns the digest of a file, or of a folder with all names, types, permissions and contents. Links are not
     followed."""
     hasher = hashlib.sha256()
     parts = parts_of(path)
@@ -95,13 +95,13 @@ def _add(hasher: hashlib._Hash, here: int, name: str) -> None:
 
 
 def changed_input(inputs: Iterable[str], workspace: Workspace, fresh: Workspace) -> str | None:
-    """Returns the first that is not as it was given."""
+    """Returns the first input that has changed; None if none has."""
     return next((path for path in inputs if digest(workspace, path) != digest(fresh, path)), None)
 
 
 def drop_programs_of_git(workspace: Workspace) -> None:
-    """Leaves every repository in the workspace only settings that start no program. Raises SandboxError: they could not
-    be written."""
+    """Removes all settings of the workspace's git repositories that start programs. Raises SandboxError if the
+    settings could not be written."""
     try:
         for path in _settings_in(workspace.path):
             if path.endswith(".worktree"):
@@ -115,7 +115,7 @@ def drop_programs_of_git(workspace: Workspace) -> None:
 
 
 def _settings_in(root: Path) -> list[str]:
-    """Returns the files of settings next to a HEAD, wherever the repository is."""
+    """Returns the settings files next to a HEAD, at any depth."""
     return [
         os.path.relpath(os.path.join(here, name), root)
         for here, _, files in os.walk(root)
@@ -126,8 +126,7 @@ def _settings_in(root: Path) -> list[str]:
 
 
 def kept_settings(text: str) -> str:
-    """Returns the lines of a file of settings that are allowed; one that cannot be read as a section or a setting is
-    dropped."""
+    """Returns the allowed lines of a settings file; lines that are neither a section nor a setting are removed."""
     kept: list[str] = []
     section, dropped_on = "", False
     for line in text.splitlines():

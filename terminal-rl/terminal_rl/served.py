@@ -1,4 +1,4 @@
-"""Terminals over HTTP: `python -m slime.pool --environment terminal_rl.served:environment --tasks DIR`."""
+"""Serves terminals over HTTP: `python -m slime.pool --environment terminal_rl.served:environment --tasks DIR`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,6 @@ def _settings() -> TerminalSettings:
 
 
 def environment() -> TerminalEnvironment:
-    """One environment of the tasks in DATASET_DIR, of which PARALLEL_ENVS work at a time. Raises ConfigError."""
+    """Returns an environment for the tasks in DATASET_DIR; PARALLEL_ENVS of them run concurrently. Raises
+    ConfigError."""
     return TerminalEnvironment(_settings())

@@ -1,4 +1,4 @@
-"""Settings that all boxes of terminals share."""
+"""Settings of all sandboxes for terminals."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ WORKSPACE_BYTES = 256 << 20
 SLOW_SECONDS, IDLE_SECONDS = (
     1.0,
     60.0,
-)  # of an empty box, which takes .05 s, and .12 s at a load of 20 on two cores
+)  # an empty sandbox takes 0.05 s, and 0.12 s at a load of 20 on two cores
 _ALTERNATIVES = Path("/etc/alternatives")
 READ_ONLY = {_ALTERNATIVES: str(_ALTERNATIVES)} if _ALTERNATIVES.is_dir() else {}
-"""Further parts of this machine for sandboxes: awk and similar programs are links into this folder."""
+"""Further folders of this machine in sandboxes: awk and similar programs are links into this folder."""
 WRITABLE = ("/root", "/home", "/srv", "/data", "/opt", "/var/www", "/var/log")
-"""Writable folders of an image, in addition to the working folder, if the image has them and they are small."""
+"""Writable folders of an image besides the working folder, if they exist and are small."""
 MOST_COPIED = 64 << 20
 
 
 def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
-    """Returns the paths of this machine that boxes on the workspace see beyond their system."""
+    """Returns the paths of this machine that sandboxes on the workspace see in addition to their system."""
     return READ_ONLY if workspace.image is None else {}
 
 
@@ -41,7 +41,7 @@ def check_speed() -> None:
 
 
 def writable_of(image: Image, workdir: str) -> tuple[str, ...]:
-    """Places of an image that are copied into a workspace. None holds another, and none is a link."""
+    """Returns the folders of an image that are copied to a workspace. None contains another, and none is a link."""
     folders = []
     for place in WRITABLE:
         nested = f"{workdir}/".startswith(f"{place}/") or f"{place}/".startswith(f"{workdir}/")
@@ -53,5 +53,5 @@ def writable_of(image: Image, workdir: str) -> tuple[str, ...]:
 
 
 def size_of(folder: Path) -> int:
-    """Returns bytes of all files in it."""
+    """Returns the bytes of all files in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Task folders as terminal-bench (task.yaml) and Harbor (task.toml) lay them out."""
+"""Reads task folders in the layouts of terminal-bench (task.yaml) and Harbor (task.toml)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REWARD_FILES = ("reward.json", "reward.txt")
 
 
 class TaskError(DataError):
-    """A task folder that cannot be used; the message names the folder, the fault and the remedy."""
+    """A task folder is unusable; the message names the folder, the fault and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,18 @@ class TaskFolder:
     """One task.
 
     Attributes:
-        workdir: where the agent's files are in its box.
-        files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
-        dockerfile: of an image that has the files and the working folder in their place; None if no image is built.
-        setup: a script that prepares the workspace, run once in a box; None if the files are enough.
+        workdir: the agent's working folder in its sandbox.
+        files: initial content of the workspace: files of this machine, and their paths relative to `workdir`.
+        dockerfile: Dockerfile of an image with the files and the working folder; None if no image is built.
+        setup: a script that prepares the workspace, run once in a sandbox; None if the files suffice.
         tests: folder with test_outputs.py, or Harbor's test.sh.
         test_names: functions of test_outputs.py, in order; none if test.sh gives the reward.
-        test_variables: of the environment of the tests. reward_files: which of them the tests may write.
+        test_variables: environment variables of the tests.
+        reward_files: reward files that the tests may write.
         solution: a script that solves the task; None if there is none.
-        inputs: paths below `workdir`, of files and folders that the agent must leave as they are.
-        agent_seconds: of all tool calls of an episode. test_seconds: of all tests.
+        inputs: files and folders below `workdir` that the agent must not change.
+        agent_seconds: limit for all tool calls of an episode.
+        test_seconds: limit for all tests.
     """
 
     name: str
@@ -65,7 +67,7 @@ class TaskFolder:
 
 
 def read_task(path: Path) -> TaskFolder:
-    """Raises TaskError: the folder is no task that boxes can run."""
+    """Raises TaskError if sandboxes cannot run the folder as a task."""
     if (path / "task.yaml").is_file():
         about = _mapping(path, "task.yaml", _yaml)
         instruction = about.get("instruction")
@@ -105,10 +107,10 @@ def read_task(path: Path) -> TaskFolder:
 
 
 def task_folders(folder: Path, depth: int = 0) -> list[Path]:
-    """Folders in `folder` that hold a task; with `depth` 1 those one level further down.
+    """Returns the task folders in `folder`, or with `depth` 1 those one level deeper.
 
     Raises:
-        TaskError: there is none.
+        TaskError: there are none.
     """
     places = folder.glob("*/" * (depth + 1)) if folder.is_dir() else iter(())
     folders = [path for path in places if any((path / name).is_file() for name in ("task.yaml", "task.toml"))]
@@ -168,8 +170,9 @@ def _inputs(path: Path, value: object) -> tuple[str, ...]:
 
 
 def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
-    """Returns the working folder, and its content. A Dockerfile defines both; without one the content is all of
-    environment/. A Dockerfile that does more is to be built, if this machine can."""
+    """Returns the working folder, its content, and the Dockerfile if it must be built. A Dockerfile defines folder
+    and content; without one, the content is environment/. A Dockerfile with other instructions must be built, if this
+    machine can."""
     for file in (path / "environment" / "Dockerfile", path / "Dockerfile"):
         if file.is_file():
             try:
@@ -183,10 +186,10 @@ def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
 
 
 def _gives_rewards(tests: Path) -> bool:
-    """Returns whether test.sh decides: it does where it is more than a way to run test_outputs.py.
+    """Returns whether test.sh gives the reward, because it does more than run test_outputs.py.
 
     Raises:
-        TaskError: it cannot run in a box.
+        TaskError: it cannot run in a sandbox.
     """
     script = tests / SCRIPT
     if not script.is_file() or ((tests / TESTS).is_file() and TESTS in _text(script)):
@@ -219,7 +222,7 @@ def _variables(path: Path, section: object) -> Mapping[str, str]:
 
 
 def _test_names(file: Path) -> tuple[str, ...]:
-    """Raises TaskError if there are no tests, or tests that cannot run in a sandbox."""
+    """Raises TaskError if there are no tests, or if they cannot run in a sandbox."""
     if not file.is_file():
         raise TaskError(
             f"{file.parent.parent}: tests/{TESTS} is missing, and a task without tests has no reward"
@@ -250,19 +253,19 @@ def _imports_pytest(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 IGNORED = ("FROM", "LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE")
-"""A box has the system of this machine, whatever the image is, and runs no command of it."""
+"""Ignored instructions: a sandbox always has this machine's system, and does not run an image's commands."""
 
 
 class NeedsBuild(ValueError):
-    """A Dockerfile that podman or docker could build, but a sandbox cannot."""
+    """The Dockerfile must be built by podman or docker; a sandbox cannot replace that."""
 
 
 def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]]:
-    """Returns the working folder, and the files that are copied: where from, and where to, relative to the working
-    folder.
+    """Returns the working folder, and the copied files as pairs of source and target relative to the working folder.
 
     Raises:
-        ValueError: a path that is not there, or leads out of the folder. NeedsBuild: the Dockerfile has to be built.
+        ValueError: a path is missing or outside the folder.
+        NeedsBuild: the Dockerfile must be built.
     """
     workdir, copies = usual, []
     for number, words in _instructions(file.read_text()):
@@ -294,7 +297,7 @@ def _copy(context: Path, workdir: str, number: int, source: str, target: str, in
 
 
 def _instructions(text: str) -> list[tuple[int, list[str]]]:
-    """Words of each instruction with the number of its line; lines that end in a backslash go on."""
+    """Returns the line number and words of each instruction; a backslash at the end of a line continues it."""
     copies: list[tuple[int, list[str]]] = []
     held, begun = "", 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Tasks as an environment takes them: a workspace to begin with, and a verdict on its final state."""
+"""Tasks in the environment's form: an initial workspace, and a verdict on its final state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 class TerminalTask(Protocol):
-    """A task as the environment needs it. Its methods block."""
+    """The environment's interface to a task. Its methods block."""
 
     @property
     def name(self) -> str: ...
@@ -38,18 +38,18 @@ class TerminalTask(Protocol):
     def agent_seconds(self) -> float: ...
 
     def workspace(self) -> Workspace:
-        """Returns a fresh one. Raises EnvironmentAway: this machine could not make it; TaskError: the task's setup
-        fails."""
+        """Returns a fresh workspace. Raises EnvironmentAway if this machine could not create it, TaskError if the
+        task's setup fails."""
         ...
 
     def verdict(self, workspace: Workspace) -> Verdict:
-        """On a workspace in which nothing runs any more. Raises EnvironmentAway."""
+        """Returns the verdict on a workspace in which no process runs any more. Raises EnvironmentAway."""
         ...
 
 
 @dataclass(frozen=True)
 class FolderTask:
-    """A task folder: its tests decide."""
+    """A task folder, judged by its tests."""
 
     folder: TaskFolder
 
@@ -66,7 +66,7 @@ class FolderTask:
         return self.folder.agent_seconds
 
     def workspace(self) -> Workspace:
-        template = prepared(self.folder)  # held here, so that it is not removed while it is copied
+        template = prepared(self.folder)  # this reference keeps it from being removed during the copy
         return template.again()
 
     def verdict(self, workspace: Workspace) -> Verdict:
@@ -76,7 +76,7 @@ class FolderTask:
 
 @dataclass(frozen=True)
 class FilesTask:
-    """A small task that is all data: the files to begin with, and the files that shall be there in the end.
+    """A small task that consists of data: initial files and expected final files.
 
     Attributes:
         files, expected: texts by path; a path that ends in / is a folder.
@@ -104,7 +104,8 @@ class FilesTask:
 
 
 def made(place: str, image: Image | None = None) -> Workspace:
-    """Returns a new one at the place, with what an image has there and where tasks write. Raises EnvironmentAway."""
+    """Returns a new workspace at the place, with the image's files there and the folders that tasks write to. Raises
+    EnvironmentAway."""
     writable = writable_of(image, place) if image is not None else ()
     try:
         return Workspace(None, place, WORKSPACE_BYTES, image=image, writable=writable)
@@ -113,8 +114,8 @@ def made(place: str, image: Image | None = None) -> Workspace:
 
 
 def prepared(folder: TaskFolder) -> Workspace:
-    """Returns the task's workspace before any agent, made once however many episodes ask at a time. The newest are
-    kept; an older one is removed when no episode copies it any more."""
+    """Returns the task's initial workspace. It is created once, however many episodes request it at the same time.
+    The most recent ones are kept; older ones are removed when no episode copies them any more."""
     with _lock:
         own = _preparing.setdefault(folder.path, threading.Lock())
     with own:
@@ -144,7 +145,8 @@ def _new(folder: TaskFolder) -> Workspace:
 
 @contextlib.contextmanager
 def _kept_if_whole(workspace: Workspace) -> Iterator[None]:
-    """Removes a workspace that was not filled. Raises EnvironmentAway: this machine is to blame, as with a full disk."""
+    """Removes a workspace that was not completely filled. Raises EnvironmentAway for faults of this machine, such as
+    a full disk."""
     try:
         yield
     except BaseException as error:
@@ -155,7 +157,7 @@ def _kept_if_whole(workspace: Workspace) -> Iterator[None]:
 
 
 def _on_image(dockerfile: Path) -> Workspace:
-    """Raises TaskError: the image cannot be built, or has no working folder; EnvironmentAway."""
+    """Raises TaskError if the image cannot be built or has no working folder; EnvironmentAway."""
     try:
         image = built_image(dockerfile)
         return made(image.workdir if image.workdir.strip("/") else WORKDIR, image)
@@ -164,7 +166,7 @@ def _on_image(dockerfile: Path) -> Workspace:
 
 
 def copy_in(workspace: Workspace, source: Path, place: str) -> None:
-    """A file or a folder of the task; in the root of the workspace, each entry of the folder."""
+    """Copies a file or folder of the task; if the target is the workspace's root, copies the folder's entries."""
     if source.is_file():
         workspace.write(place, source.read_bytes(), bool(source.stat().st_mode & 0o100))
     elif place != ".":
@@ -176,7 +178,7 @@ def copy_in(workspace: Workspace, source: Path, place: str) -> None:
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Texts by path; folders end in /. Links and what cannot be read equal no file that is asked for."""
+    """Returns texts by path; paths of folders end in /. Links and unreadable files never equal an expected file."""
     files: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
@@ -201,7 +203,7 @@ def task_of(row: Task, tasks_dir: Path | None) -> TerminalTask:
     """Returns the task of a row.
 
     Raises:
-        TaskError: the row names no task below `tasks_dir`, or one that cannot be used.
+        TaskError: the row names no task below `tasks_dir`, or an unusable one.
     """
     about: Mapping[str, Any] = row.metadata
     if "files" in about:

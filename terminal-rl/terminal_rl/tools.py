@@ -1,4 +1,4 @@
-"""The shell tools that an agent has, and what each does."""
+"""The agent's shell tools, and their effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.agents import Tool, ToolCall
 from slime.sandbox import Shells, Shown
 
 USUAL_SECONDS, LONGEST_SECONDS = 20.0, 300.0
-FILES = "write-file"  # the shell that files are written with
+FILES = "write-file"  # the shell that writes files
 _ID = {"type": "string", "description": "Name of the shell. A new name starts a new shell."}
 
 
@@ -49,7 +49,7 @@ SHELL_FILE = _tool(
 )
 SHELL_KILL = _tool("shell_kill_process", "Ends a shell and all that runs in it.", ["id"], id=_ID)
 TOOLS = (SHELL_EXEC, SHELL_VIEW, SHELL_WRITE, SHELL_FILE, SHELL_KILL)
-"""Exactly those that the prompt and the descriptions name."""
+"""Exactly the tools that the prompt and the descriptions mention."""
 
 
 def _execute(shells: Shells, arguments: dict[str, Any], left: float) -> Shown:
@@ -79,8 +79,8 @@ DOES: dict[str, Callable[[Shells, dict[str, Any], float], Shown]] = {
 
 
 def answer(shells: Shells, call: ToolCall, left: float = LONGEST_SECONDS) -> str:
-    """Returns the text for the model. Blocks; no command is waited for longer than `left` seconds. Raises
-    SandboxError: the box did not come up."""
+    """Returns the output of a call as text for the model. Blocks; no command runs for longer than `left` seconds.
+    Raises SandboxError if the sandbox did not start."""
     if call.name not in DOES:
         return f"Error: there is no tool {call.name!r}; tools: {', '.join(DOES)}"
     try:

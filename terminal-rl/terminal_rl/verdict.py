@@ -1,4 +1,4 @@
-"""The verdict on a workspace: runs the task's tests in a fresh sandbox, after the agent's has ended."""
+"""Runs a task's tests on a workspace in a fresh sandbox, after the agent's sandbox has ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from terminal_rl.task_folder import SCRIPT, TESTS, TaskFolder
 
 RUNNER = Path(__file__).with_name("boxed_tests.py")
 START_SECONDS = 60.0
-GRACE = 10.0  # seconds in which the runner reports after its time is over
+GRACE = 10.0  # seconds after its time limit in which the runner must report
 LONGEST_REPORT = 1 << 20
 
 
@@ -30,10 +30,11 @@ class Verdict:
     """Result of one episode.
 
     Attributes:
-        passed, total: tests. Fractions are kept; only all of them solve a task.
-        failures: NAME: reason, of each test that did not pass.
-        late: the tests did not end in time. silent: a test.sh has ended, and wrote no reward that can be read.
-        rewards: what a test.sh wrote, by name; it is one test.
+        passed, total: numbers of tests; a task is solved only if all pass.
+        failures: reason for each failed test, by name.
+        late: the tests exceeded their time limit.
+        silent: test.sh has ended without writing a valid reward.
+        rewards: rewards of a test.sh, by name; it counts as one test.
     """
 
     passed: int
@@ -53,12 +54,12 @@ class Verdict:
 
 
 def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
-    """Runs tests/test_outputs.py, or test.sh, on the workspace, in which nothing may run any more.
+    """Runs tests/test_outputs.py, or test.sh, on the workspace, in which no process may run any more.
 
-    What ends the runner after it has begun is a program in the workspace, so it is a failure of all tests.
+    If the runner ends early after it has started, programs in the workspace have ended it; so all tests fail.
 
     Raises:
-        SandboxError: the box did not come up, which no agent can cause.
+        SandboxError: the sandbox did not start, which no agent can cause.
     """
     total = len(task.test_names) or 1
     try:
@@ -101,7 +102,7 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
 def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
     read_only = {**read_only_of(workspace), tests.path: "/tests"}
     program = [*worker_python(workspace.image), "-I", "-c", RUNNER.read_text()]
-    variables = {"LD_PRELOAD": "", **task.test_variables}  # an image's is for its own programs
+    variables = {"LD_PRELOAD": "", **task.test_variables}  # an image's value is for its own programs
     scratch = () if task.test_names else ("/logs/verifier",)
     return Box(program, LIMITS, read_only, variables, workspace, scratch, workspace.image)
 
@@ -115,7 +116,7 @@ def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:
 
 
 def _read(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
-    """A test that is not in the report has not passed."""
+    """Returns the verdict of a report; tests that are missing in the report have failed."""
     names, results = task.test_names, dict[str, str | None](outcome["results"])
     failures = [f"{name}: {reason}" for name, reason in results.items() if reason is not None]
     failures += [f"{name}: not run" for name in names if name not in results]
@@ -124,7 +125,8 @@ def _read(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
 
 
 def _read_script(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
-    """A file of rewards of which nothing in tests/ speaks was written by what the agent left."""
+    """Returns the verdict of a test.sh. A reward file that tests/ does not mention is ignored, because the agent's
+    programs may have written it."""
     if outcome["late"]:
         return Verdict(0, 1, (f"{SCRIPT}: not done after {task.test_seconds:g} s",), late=True)
     try:
@@ -138,12 +140,12 @@ def _read_script(outcome: dict[str, Any], task: TaskFolder) -> Verdict:
 
 
 def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
-    """`run_tests`, and no test passes where an input of the task was changed. Where they do not end in time, or give no
-    reward, it is found out whose fault that is: the same tests run on the workspace as it was before the agent came. If
-    they end there, what the agent did is at fault, and the task is failed.
+    """Returns the verdict of `run_tests`; no test passes if an input of the task was changed. If the tests time out
+    or give no reward, they are repeated on the initial workspace to find the cause. If they finish there, the agent's
+    changes are the cause, and the task is failed.
 
     Raises:
-        EnvironmentAway: they do not end there either: this machine is too slow, or the task is.
+        EnvironmentAway: they time out or give no reward there either, so this machine or the task is at fault.
     """
     if changed := changed_input(task.inputs, workspace, fresh):
         return Verdict(0, len(task.test_names) or 1, (f"inputs: {changed} is not as it was given",))

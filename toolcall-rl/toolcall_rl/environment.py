@@ -1,4 +1,4 @@
-"""A problem, tools to solve it with, and whether the answer is right."""
+"""The environment of one episode: a problem, tools to solve it, and a check of the answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Rules:
     """Settings of every episode.
 
     Attributes:
-        rewards: how it is scored.
-        most_calls: tool calls that are made; later ones are refused.
-        tools_in_prompt: the system message describes the tools, for templates that do not.
+        rewards: rules of the score.
+        most_calls: limit of tool calls; later ones are rejected.
+        tools_in_prompt: describe the tools in the system message, for chat templates that do not.
     """
 
     rewards: RewardRules
@@ -31,10 +31,10 @@ class Rules:
 
 
 class ToolEnvironment:
-    """One episode. Its interpreter starts with the first call."""
+    """One episode. The interpreter starts with the first call."""
 
     def __init__(self, toolset: Toolset, format: ReToolFormat, rules: Rules) -> None:
-        """Raises ConfigError if a tool needs a sandbox and there is none."""
+        """Raises ConfigError if a tool needs a sandbox and none is available."""
         self.format, self.rules = format, rules
         self.tools = toolset.opened()
         self.label: object = None

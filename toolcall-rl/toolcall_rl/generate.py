@@ -1,5 +1,5 @@
-"""The track's hooks: `--custom-generate-function-path toolcall_rl.generate.generate` and
-`--service-path toolcall_rl.generate.start`, which refuses what cannot work before anything starts."""
+"""The track's hooks: `--custom-generate-function-path toolcall_rl.generate.generate`, and `--service-path
+toolcall_rl.generate.start`, which rejects invalid settings before anything starts."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ FLAGS: tuple[type, ...] = (ToolcallFlags,)
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode; see `slime.agents.agent`."""
+    """Runs one episode; see `slime.agents.agent`."""
     run = _agent(read(ToolcallFlags, args), GenerateState.of(args).tokenizer)
     return await run(args, sample, sampling_params, evaluation)
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """Starts no process.
+    """Checks the tools; starts no process.
 
     Raises:
-        ConfigError: the tools are wrong, or the interpreter does not start: there is no sandbox, or limits are too small.
+        ConfigError: the tools are invalid, or the interpreter does not start (no sandbox, or limits that are too
+            small).
     """
     for source in _tools(args):
         if isinstance(source, PythonSource):
@@ -82,7 +83,7 @@ def _tools(args: GenerationSide) -> tuple[Source, ...]:
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse:
-    """Returns the resources of an interpreter in each concurrent episode, for the plan."""
+    """Returns the resources of one interpreter per concurrent episode, for the plan."""
     flags = read(ToolcallFlags, args)
     boxes = [one.box for one in _tools(args) if isinstance(one, PythonSource)]
     memory, disk = sum(box.memory for box in boxes), sum(box.disk_bytes for box in boxes)
@@ -91,7 +92,7 @@ def environment_use(args: GenerationSide) -> EnvironmentUse:
 
 @functools.cache
 def _agent(flags: ToolcallFlags, tokenizer: ChatTokenizer) -> Generate:
-    """Returns the agent of a run; its sources (threads, servers) are shared by its episodes."""
+    """Returns the agent of a run; all episodes share its sources (threads, servers)."""
     toolset = read_tools(flags.tools_config)
     format = ReToolFormat(toolset.python, shows_tool_role(tokenizer))
     rewards = RewardRules(flags.answer_check, flags.tool_encouragement, flags.tool_call_price)
@@ -105,7 +106,7 @@ def _agent(flags: ToolcallFlags, tokenizer: ChatTokenizer) -> Generate:
 
 
 def shows_tool_role(tokenizer: ChatTokenizer) -> bool:
-    """Returns whether the chat template shows messages of the role tool."""
+    """Returns whether the chat template renders messages of the role tool."""
     try:
         return _SEEN in tokenizer.render([*_ASKED, {"role": "tool", "content": _SEEN}], answer_next=True)
     except DataError:

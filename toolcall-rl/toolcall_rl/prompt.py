@@ -1,4 +1,4 @@
-"""The model's instructions: before the first turn, and after a turn without result."""
+"""The model's instructions, before the first turn and after a turn without a call or answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DESCRIBED = (
 
 
 def first_messages(task: Task, described: Sequence[Tool] = ()) -> list[Message]:
-    """Returns the task's conversation; its own system message is kept, otherwise `SYSTEM` is added.
+    """Returns the task's conversation, with its own system message or else `SYSTEM`.
 
     Args:
-        described: tools that the system message must name, since the model's template does not.
+        described: tools that the system message must describe, because the chat template does not.
     """
     asked = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else list(task.prompt)
     own = asked[0]["content"] if asked and asked[0].get("role") == "system" else None

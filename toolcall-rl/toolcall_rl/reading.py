@@ -1,8 +1,8 @@
-"""Parses a turn: calls, an answer, or neither.
+"""Parses a turn into calls, an answer, or neither.
 
-Calls are `<tool_call>` with JSON, however it is laid out, or `<code>`. A turn with a call and an answer makes the call:
-what it answers was written before the tool did. A Python fence is a call if the turn has no answer; otherwise it only
-shows how the answer was found. Thoughts before `</think>` are neither.
+Calls are JSON in `<tool_call>`, with any white space, or `<code>`. If a turn has both a call and an answer, the call
+counts, because the answer was written without the tool's result. A Python fence is a call only if the turn has no
+answer; otherwise it is part of the explanation. Reasoning before `</think>` is ignored.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _FENCE = re.compile(r"```(?:python|py)[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class Neither(CallError):
-    """A turn that calls nothing and answers nothing."""
+    """A turn has neither a call nor an answer."""
 
 
 class ReToolFormat(CallFormat):
     """The markup of ReTool.
 
     Args:
-        python: name of the tool that `<code>` and fences go to; None if there is none.
-        tool_role: whether the model's template shows messages of the role tool; otherwise the user shows them, in
-            `<interpreter>`.
+        python: name of the tool that runs `<code>` and fences; None if there is none.
+        tool_role: whether the chat template renders messages of the role tool; otherwise, results are user messages
+            in `<interpreter>`.
     """
 
     def __init__(self, python: str | None, tool_role: bool = True) -> None:
         self.python, self.tool_role = python, tool_role
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """Raises CallError for a call that cannot be made, and Neither if there is no answer."""
+        """Raises CallError for an invalid call, and Neither if there is no answer either."""
         spoken_text = spoken(text)
         if OPEN in spoken_text:
             return calls_in(spoken_text, tools)
@@ -62,7 +62,7 @@ class ReToolFormat(CallFormat):
         return self.shown(f"Error: {error}")
 
     def shown(self, text: str) -> list[Message]:
-        """Returns a tool's result, as the model sees it."""
+        """Returns a tool's result in the form of messages for the model."""
         if self.tool_role:
             return [{"role": "tool", "content": text}]
         return [{"role": "user", "content": f"<interpreter>\n{text}\n</interpreter>"}]
@@ -74,7 +74,7 @@ def _unfenced(code: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Returns a turn without its thoughts; nothing of it if they do not end."""
+    """Returns a turn without its reasoning; empty if the reasoning does not end."""
     before, end, after = text.rpartition("</think>")
     if end:
         return after
@@ -82,5 +82,5 @@ def spoken(text: str) -> str:
 
 
 def answer_in(text: str) -> str | None:
-    """Returns the final answer of a turn: the content of its last box. None without one."""
+    """Returns the final answer of a turn: the content of its last boxed expression. None if there is none."""
     return last_boxed(text)

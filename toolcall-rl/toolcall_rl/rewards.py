@@ -1,4 +1,4 @@
-"""The reward of an episode: +1 for a right answer, -1 for a wrong one, and what its calls add or cost."""
+"""The reward of an episode: +1 for a correct answer, -1 for a wrong one, with additions or costs for calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slime.rollout.rm_hub.mathematics import is_right
 from toolcall_rl.reading import answer_in, spoken
 
 TAIL = 300
-"""Characters at the end of the last turn in which the strict form looks for the box."""
+"""Characters at the end of the last turn in which the strict check looks for the boxed answer."""
 LEAST_WRONG, A_CALL = -0.6, 0.05
 Check = Literal["math", "strict"]
 
@@ -20,11 +20,11 @@ class RewardRules:
     """Rules for the score of an episode.
 
     Attributes:
-        check: math: the answers are equal, by number or by algebra (math-verify). strict: the text in the box is the
-            label.
-        encouragement: of tool use where the answer is wrong, as ReTool has it: the score rises by 0.05 a call, from -1.1
-            without one up to -0.6.
-        price: of each call, whatever the answer.
+        check: math: the answers are equal as numbers or algebraically (math-verify). strict: the boxed text equals
+            the label.
+        encouragement: reward tool use if the answer is wrong, as in ReTool: the score rises by 0.05 per call, from
+            -1.1 without calls up to -0.6.
+        price: cost of each call, for any answer.
     """
 
     check: Check = "math"
@@ -32,7 +32,7 @@ class RewardRules:
     price: float = 0.0
 
     def score(self, right: bool, calls: int) -> float:
-        """Returns the reward of a whole episode with so many calls."""
+        """Returns the reward of an episode with this many calls."""
         outcome = 1.0 if right else -1.0
         if self.encouragement and not right:
             outcome = min(LEAST_WRONG, outcome + (calls - 2) * A_CALL)
@@ -40,14 +40,14 @@ class RewardRules:
 
 
 def answer_of(last_turn: str, check: Check) -> str | None:
-    """Returns the final answer, looked for in nothing but what the model wrote last."""
+    """Returns the final answer, searched only in the model's last turn."""
     spoken_text = spoken(last_turn)
     return answer_in(spoken_text[-TAIL:] if check == "strict" else spoken_text)
 
 
 def right_answer(answer: str | None, label: object, check: Check) -> bool:
-    """Returns whether an answer is the label, or one of several. May take seconds: algebra runs in a process of its
-    own.
+    """Returns whether an answer equals the label, or one of several labels. May take seconds: algebra runs in a
+    separate process.
 
     Raises:
         RewardError: that process did not start.

@@ -35,8 +35,9 @@ class Display:
     """Made by `begin`.
 
     Attributes:
-        socket: the socket that programs connect to. cookie: Xauthority file with the access key. hands_error: last
-            error message of xdotool.
+        socket: the socket that programs connect to.
+        cookie: Xauthority file with the access key.
+        hands_error: last error message of xdotool.
     """
 
     def __init__(self, files: Workspace, process: asyncio.subprocess.Process, number: str) -> None:

@@ -28,7 +28,8 @@ class Check:
     """One function of an evaluator.
 
     Attributes:
-        func: name of the metric. result, expected: names of getters with their settings.
+        func: name of the metric.
+        result, expected: names of getters with their settings.
     """
 
     func: str

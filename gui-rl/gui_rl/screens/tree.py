@@ -15,7 +15,8 @@ class Element:
     """One element of the tree that is visible on the screen.
 
     Attributes:
-        role: its ARIA role. name: its accessible name.
+        role: its ARIA role.
+        name: its accessible name.
         x, y: its centre, in the unit in which the model writes coordinates.
         value: typed or set value; None if it has none.
         states: such as checked, disabled, focused.

@@ -68,7 +68,8 @@ class Conversation:
         placed: reads the pictures of rendered messages (`GenerateState.placed`).
 
     Raises:
-        ConfigError: pictures, but a model without vision. DataError: a value that is not a picture.
+        ConfigError: pictures, but a model without vision.
+        DataError: a value that is not a picture.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:

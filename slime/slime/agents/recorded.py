@@ -28,7 +28,8 @@ class SeenTurn:
     """One answer of the model, and the observation after it.
 
     Attributes:
-        ids, log_probs: of the answer [R]. prompt_ids: all that the model saw before it.
+        ids, log_probs: of the answer [R].
+        prompt_ids: all that the model saw before it.
         versions: of the weights that wrote it.
         text, shown: the answer without the token that ends it; what the environment showed, "" at the end.
         score, judge: of the step, and the judge's verdict on it; None without.

@@ -43,9 +43,11 @@ class Evaluation:
 
     Attributes:
         rollout_id: rollouts trained on before it.
-        attempts: of the task that has most. failed: attempts lost to infrastructure.
+        attempts: of the task that has most.
+        failed: attempts lost to infrastructure.
         solved: for each task with a known attempt, its attempts and how many of them solved it.
-        tool_use: share of known attempts that called a tool. steps: mean turns of them.
+        tool_use: share of known attempts that called a tool.
+        steps: mean turns of them.
     """
 
     dataset: str

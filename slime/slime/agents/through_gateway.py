@@ -71,8 +71,9 @@ def through_gateway(
     rewarded in the gateway's store, so that its methods never train on turns that slime trains on.
 
     Args:
-        api_key: a client's key. admin_key: of /admin/trajectories; default: what a gateway of this run keeps in the run
-            folder, else none, which a gateway without keys of the same user on this machine needs.
+        api_key: a client's key.
+        admin_key: of /admin/trajectories; default: what a gateway of this run keeps in the run folder, else none,
+            which a gateway without keys of the same user on this machine needs.
         parallel, attempts: as in `agent`; a harness that raises EnvironmentAway, a gateway that does not answer, and a
             session without one turn to train on are tried again.
         per_turn: one sample a turn. Without it so is a session whose prompts do not continue each other id by id, such as

@@ -20,7 +20,8 @@ class Refusal(Exception):
         status: 400 bad request, 401 wrong key, 404 no such lease, 409 another call runs or a request id used twice,
             410 the lease has ended, 413 too large, 429 pool full, 500 the environment raised, 502 no pool,
             503 pool unreachable.
-        code: for programs. retry_after: seconds, or None.
+        code: for programs.
+        retry_after: seconds, or None.
     """
 
     def __init__(self, status: int, code: str, message: str, retry_after: float | None = None) -> None:

@@ -54,7 +54,8 @@ def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) 
     reverse KL is satisfied with a part. A position without valid id has divergence 0.
 
     Args:
-        ids, valid: [T, K]. teacher: [T, K], log-probs of the ids over the whole vocabulary.
+        ids, valid: [T, K].
+        teacher: [T, K], log-probs of the ids over the whole vocabulary.
     """
     return _kl_over_bins(teacher, dist.log_probs(ids), valid)
 

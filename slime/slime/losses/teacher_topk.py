@@ -41,10 +41,11 @@ class TopKTargets:
     """The inputs of a distillation over few ids, without gradients.
 
     Attributes:
-        ids: [T, K]. valid: [T, K] of bool; False if the id is not in the subset, or no teacher covers the token.
+        ids: [T, K].
+        valid: [T, K] of bool; False if the id is not in the subset, or no teacher covers the token.
         old_log_probs, teacher_log_probs: [T, K], over the whole vocabulary, not only over the subset.
-        hint: [T], which hint teaches. overlap: [T], how many likely ids it shares with the student; 0 where
-            that was not counted.
+        hint: [T], which hint teaches.
+        overlap: [T], how many likely ids it shares with the student; 0 where that was not counted.
     """
 
     ids: Tensor
@@ -64,7 +65,8 @@ def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, grou
     """Returns the hint that teaches each token [T]; in a tie the shortest.
 
     Args:
-        counts: [C, T] common ids. present: [C, T].
+        counts: [C, T] common ids.
+        present: [C, T].
         groups: [T], for sequence_optimal: tokens with one number get one hint; OUTSIDE gets hint 0.
 
     Raises:
@@ -101,7 +103,8 @@ def topk_targets(
 
     Args:
         student: the policy before the update.
-        k: K. groups: see `choose_hints`.
+        k: K.
+        groups: see `choose_hints`.
 
     Raises:
         ValueError: for an unknown mode or selection.

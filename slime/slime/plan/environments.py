@@ -25,7 +25,8 @@ class EnvironmentUse:
 
     Attributes:
         parallel: episodes at a time.
-        memory, disk: bytes of one. in_memory: its files are kept in memory too.
+        memory, disk: bytes of one.
+        in_memory: its files are kept in memory too.
         cores: that one may keep busy.
     """
 

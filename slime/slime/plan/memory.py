@@ -235,7 +235,8 @@ def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward:
     """Returns bytes by part of the rank with most memory in its peak phase, in the first or the last stage.
 
     Args:
-        layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more. logit: of one.
+        layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more.
+        logit: of one.
     """
     of_ranks = []
     for first in (True, False):

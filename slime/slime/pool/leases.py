@@ -25,7 +25,9 @@ class PoolLimits:
     """Limits of one pool.
 
     Attributes:
-        max_runs: environments at a time. max_tasks: different tasks. max_runs_per_task: environments of each.
+        max_runs: environments at a time.
+        max_tasks: different tasks.
+        max_runs_per_task: environments of each.
         max_waiting: requests for an environment that wait for a place; further ones are refused at once.
         wait_seconds: how long they wait.
         ttl: seconds without a heartbeat after which a lease ends.

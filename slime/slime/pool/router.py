@@ -131,8 +131,9 @@ def router_app(
     """Returns the router as an ASGI app.
 
     Args:
-        key: required from clients, and sent to the pools. own_key: required only from clients. only_here: see
-            `routes`.
+        key: required from clients, and sent to the pools.
+        own_key: required only from clients.
+        only_here: see `routes`.
     """
     router = Router(urls, key, seconds, transport)
 

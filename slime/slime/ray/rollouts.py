@@ -111,7 +111,8 @@ class Rollouts:
             look: called while waiting; may raise.
 
         Raises:
-            TaskFailed: the rollout function failed. TrainError: too many managers were lost.
+            TaskFailed: the rollout function failed.
+            TrainError: too many managers were lost.
             ConfigError: these prompts cannot fill a batch.
         """
         began = time.monotonic()

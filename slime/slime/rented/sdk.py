@@ -26,7 +26,8 @@ def check_version(name: str, package: str, tested: tuple[int, int], install: str
     """Raises ConfigError if the SDK is missing or of an untested version.
 
     Args:
-        tested: tested major and minor version. install: the command that installs it.
+        tested: tested major and minor version.
+        install: the command that installs it.
     """
     try:
         installed = version(package)
@@ -69,7 +70,8 @@ class ShapedTrained:
     """One LoRA adapter, trained through an SDK's training client.
 
     Args:
-        client: an SDK's training client. types: the SDK's module of types.
+        client: an SDK's training client.
+        types: the SDK's module of types.
         reduction: how the server reduces a loss over predictions: some add up, others take the mean of each sequence
             and then of all sequences, which is undone here.
     """

@@ -39,7 +39,8 @@ class ServiceSettings:
     Attributes:
         model: the base model's name at the service.
         url: base URL of the service; "": the service's own default.
-        rank: LoRA rank of trained adapters. seed: random seed of their initial weights.
+        rank: LoRA rank of trained adapters.
+        seed: random seed of their initial weights.
     """
 
     model: str
@@ -139,7 +140,7 @@ class Trained(Protocol):
         ...
 
     def step(self, adam: AdamStep) -> Pending[dict[str, float]]:
-        """Moves the weights, forgets the gradient; returns what the service measured."""
+        """Updates the weights and clears the gradient; returns the metrics of the service."""
         ...
 
     def save_sampler(self, name: str) -> Pending[str]:
@@ -169,19 +170,19 @@ class Service(Protocol):
         ...
 
     def sampler(self, address: str | None) -> Sampler:
-        """Returns a sampler of saved weights; None: of the base model."""
+        """Returns a sampler for saved weights; None: for the base model."""
         ...
 
     def load(self, address: str | None) -> None:
-        """Returns when an exclusive service answers with these weights; nothing is asked meanwhile."""
-        ...
-
-    def new(self) -> Trained:
         """Loads weights into an exclusive service; no requests may be sent meanwhile."""
         ...
 
-    def resume(self, address: str) -> Trained:
+    def new(self) -> Trained:
         """Returns a new, untrained adapter."""
+        ...
+
+    def resume(self, address: str) -> Trained:
+        """Returns an adapter with the saved weights and optimizer state."""
         ...
 
 

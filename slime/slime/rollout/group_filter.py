@@ -28,7 +28,8 @@ class GroupFilter:
     """Judges groups of one rollout (or of a producer) and counts.
 
     Attributes:
-        drops: dropped groups by reason. retries: groups that were tried again, by reason.
+        drops: dropped groups by reason.
+        retries: groups that were tried again, by reason.
         reserve: dropped groups that a filter would have used rather than nothing.
         seen: every group that was accepted or dropped, if a hook uses them.
     """

@@ -1,12 +1,12 @@
-"""From a conversation to token ids and the tokens to train on, exactly: one text, tokenised once.
+"""Converts a conversation to token ids and a loss mask. The text is rendered and tokenized once.
 
-A model learns to write what it would have to write itself: from the end of the words that begin an answer
-(`<|im_start|>assistant\\n`) to the token that ends it, that token included and what the template adds after it not.
-`--loss-mask-type` chooses the answers, and the form in which the conversation is shown:
+The trained tokens are those that the model itself must generate: from after the text that starts an answer
+(`<|im_start|>assistant\\n`) to its end token. The end token is included, text that the template adds after it is not.
+`--loss-mask-type` selects the answers and the rendering of the conversation:
 
-* `qwen`: every answer, as the template renders the whole conversation (which may drop the thinking of earlier ones);
-* `qwen3`: every answer as it was generated, its thinking kept: each message is rendered as the last one;
-* `distill_qwen`: the last answer only, after everything before it as a prompt.
+* `qwen`: every answer in the template's rendering of the whole conversation, which may omit earlier reasoning;
+* `qwen3`: every answer as it was generated, with its reasoning: each message is rendered as the last one;
+* `distill_qwen`: only the last answer; all messages before it are its prompt.
 
 A message with `"step_loss_mask": 0` is not trained on.
 """
@@ -26,7 +26,7 @@ QUESTION = {"role": "user", "content": "?"}
 
 @dataclass(frozen=True)
 class Masked:
-    """A conversation as ids [T] and a mask [T] of 0 and 1."""
+    """A conversation as token ids [T] and a mask [T] of 0 and 1."""
 
     ids: list[int]
     mask: list[int]
@@ -34,7 +34,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of the text; `answers` are the pieces [start, end) of it that are trained on."""
+    """A part of the text; `answers` are its trained ranges [start, end)."""
 
     text: str
     answers: tuple[tuple[int, int], ...] = ()
@@ -47,7 +47,12 @@ def masked(
     kind: str,
     variables: Mapping[str, object] | None = None,
 ) -> Masked:
-    """The chat template, with the text that begins an answer."""
+    """Returns ids and mask of a conversation.
+
+    Raises:
+        DataError: there is no answer to train on, or a message contains the text that starts an answer.
+        ConfigError: the template does not define where an answer starts.
+    """
     if not any(message["role"] == "assistant" for message in messages):
         raise DataError("the conversation has no message of the assistant to train on")
     passages = KINDS[kind](Renderer(tokenizer, tools, variables), messages)
@@ -64,8 +69,7 @@ def masked(
 
 
 class Renderer:
-    """Returns the positions of the trained answers in the rendered `messages`, from after `begin` to `end`
-    inclusive."""
+    """Renders messages with the chat template; `begin` and `end`: the text before and after an answer."""
 
     def __init__(
         self, tokenizer: ChatTokenizer, tools: Sequence[object] | None, variables: Mapping[str, object] | None
@@ -84,7 +88,8 @@ class Renderer:
         return self.tokenizer.render(messages, self.tools, answer_next=answer_next, variables=self.variables)
 
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
-        """Returns each message (consecutive tool results together) rendered as the last of a conversation."""
+        """Returns the ranges [start, end) of the trained answers in the rendered `messages`, from after `begin` to
+        `end` inclusive."""
         answers = [message for message in messages if message["role"] == "assistant"]
         spans, at = [], text.find(self.begin)
         while at >= 0:
@@ -111,7 +116,8 @@ def whole_conversation(renderer: Renderer, messages: Messages) -> list[Passage]:
 
 
 def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
-    """Each message (tool results that follow one another together) as the template shows the last of a conversation."""
+    """Returns each message (consecutive tool results together) in the form that it has as the last of a
+    conversation."""
     passages = []
     for number, chunk in enumerate(chunks(messages)):
         if number == 0 and chunk[0]["role"] != "assistant":

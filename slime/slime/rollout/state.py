@@ -57,7 +57,8 @@ class GenerateState:
         where the messages have none.
 
         Raises:
-            ConfigError: the model does not see. DataError: a value that is no picture.
+            ConfigError: the model does not see.
+            DataError: a value that is no picture.
         """
         pictures = pictures_of(messages)
         if not pictures:

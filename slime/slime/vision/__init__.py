@@ -1,1 +1,1 @@
-"""Models that see: images as a sample keeps them, where they stand among its tokens, and how a model is given them."""
+"""Vision models: storage of images, their positions among a sample's tokens, and the input of a model."""

@@ -1,4 +1,4 @@
-"""A processed image, exactly: in a file that is named by its content, and on the wire to an engine."""
+"""Stores and transmits a processed image exactly: in a file named by its content, and in requests to an engine."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ FOLDER = "images"
 """The folder of images in the run folder."""
 SUFFIX = ".image"
 QUICK = 1
-"""zlib's level: a screenshot shrinks to a hundredth in any."""
+"""zlib's level: screenshots shrink to a hundredth at any level."""
 MOST_BYTES = 1 << 30
-"""Of one image's tensors."""
+"""Size limit of one image's tensors."""
 KEPT = 64
-"""Images that a process keeps in memory after it has read them."""
+"""Number of recently read images that a process keeps in memory."""
 
 
 @dataclass(frozen=True)
 class ProcessedImage:
-    """`pixel_values`: fp32 [rows * columns, numbers of a patch]; `grid`: frames, rows and columns of patches."""
+    """`pixel_values`: fp32 [rows * columns, numbers per patch]; `grid`: frames, rows and columns of patches."""
 
     pixel_values: Tensor
     grid: tuple[int, int, int]
 
     def to_bytes(self) -> bytes:
-        """Returns every bit of it, compressed."""
+        """Returns the compressed image, without loss."""
         tensors = {"grid": torch.tensor(self.grid), "pixel_values": self.pixel_values.float().contiguous()}
         return zlib.compress(safetensors.torch.save(tensors), QUICK)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ProcessedImage:
-        """Raises DataError for bytes that are no such image."""
+        """Raises DataError if `data` is not such an image."""
         try:
             unpacker = zlib.decompressobj()
             plain = unpacker.decompress(data, MOST_BYTES)
@@ -63,7 +63,7 @@ class ProcessedImage:
 
 
 def keep(image: ProcessedImage, folder: Path) -> Path:
-    """Writes an image into a folder, once, and returns its file."""
+    """Stores an image in a folder, unless it is there already, and returns its file."""
     data = image.to_bytes()
     path = folder / f"{xxhash.xxh3_128_hexdigest(data)}{SUFFIX}"
     if not path.is_file():
@@ -79,13 +79,13 @@ def read(file: str) -> ProcessedImage:
     """Returns the image in a file that `keep` wrote.
 
     Raises:
-        DataError: the file is gone, or its content does not match its name.
+        DataError: the file is missing, or its content does not match its name.
     """
     return ProcessedImage.from_bytes(read_bytes(file))
 
 
 def read_bytes(file: str) -> bytes:
-    """Returns the file as it travels to an engine. Raises as `read`."""
+    """Returns the file's bytes, in the form that is sent to an engine. Raises as `read`."""
     path = Path(file)
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The models with vision; passes images with known places to them."""
+"""Supported vision models; gives them images at known positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 SEEING = ("qwen3_vl",)
-"""model_type of models whose vision is trained and served. Others that have one run without it, or are refused."""
+"""model_type of models whose vision is trained and served. Other vision models run without it, or are rejected."""
 
 
 def sees(config: PretrainedConfig) -> bool:
@@ -21,56 +21,58 @@ def sees(config: PretrainedConfig) -> bool:
 
 
 def model_class(config: PretrainedConfig) -> Any:
-    """Returns the class of transformers that builds the model of a configuration."""
+    """Returns the transformers class for a configuration."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
 
 
 def seeing_config(config: PretrainedConfig) -> Any:
-    """Returns the configuration, whose decoder names what only the whole names."""
+    """Returns the configuration; for a vision model, first copies the setting for tied embeddings to its decoder."""
     if sees(config):
         config.get_text_config().tie_word_embeddings = config.tie_word_embeddings
     return config
 
 
 def attention_of(config: PretrainedConfig, name: str) -> Any:
-    """`attn_implementation` for transformers: an image's patches all see each other, so packs and stores are the
-    decoder's alone."""
+    """Returns `attn_implementation` for transformers. An image's patches all attend to each other, so packed and
+    cached attention apply only to the decoder."""
     return {"": name, "text_config": name, "vision_config": "sdpa"} if sees(config) else name
 
 
 @dataclass(frozen=True)
 class Features:
-    """The vision part's output for images: `pooler_output`: [K, H], one row a token, in pieces; `deepstack_features`:
-    the same for each of the decoder's first layers. The names are those of transformers."""
+    """The vision part's output for images. `pooler_output`: [K, H], one row per token, in pieces;
+    `deepstack_features`: the same for each of the decoder's first layers. The names are those of transformers."""
 
     pooler_output: Sequence[Tensor]
     deepstack_features: Sequence[Sequence[Tensor]]
 
     def part(self, first: int, last: int) -> Features:
-        """Rows [first, last)."""
+        """Returns rows [first, last)."""
         whole = torch.cat(list(self.pooler_output))[first:last]
         return Features([whole], [[torch.cat(list(layer))[first:last]] for layer in self.deepstack_features])
 
 
 def joined(parts: Sequence[Features]) -> Features:
-    """Parts one after the other."""
+    """Concatenates features."""
     pooled = [piece for part in parts for piece in part.pooler_output]
     layers = zip(*(part.deepstack_features for part in parts), strict=True)
     return Features(pooled, [[piece for layer in of_one for piece in layer] for of_one in layers])
 
 
 class PlacedImages:
-    """Marks for a model which of its tokens stand for images. By itself the model takes every token of that id for
-    one, also one that was sampled or that a user wrote.
+    """Marks the tokens that stand for images. Without the marks, the model treats every token with the image id as an
+    image, including a sampled one or one in a user's text.
 
     Args:
-        model: of a kind that `sees`.
+        model: a model whose kind `sees`.
 
     Attributes:
-        at: places of the tokens of images in the next forward pass; None: there are none.
-        token: their id. merge: rows, and columns, of patches in a token. patch: numbers of a patch.
+        at: positions of image tokens in the next forward pass; None: there are none.
+        token: their id.
+        merge: rows (and columns) of patches per token.
+        patch: numbers per patch.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -83,7 +85,7 @@ class PlacedImages:
         self.inner.get_placeholder_mask = self._mask
 
     def _mask(self, input_ids: Tensor, inputs_embeds: Tensor, **others: Any) -> tuple[Tensor, Tensor]:
-        """Boolean [1, N, 1] of tokens of images, and of videos."""
+        """Returns boolean masks [1, N, 1] of image tokens, and of video tokens."""
         mask = torch.zeros(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
         none = mask.clone()
         if self.at is not None:
@@ -92,6 +94,6 @@ class PlacedImages:
 
     @torch.no_grad()
     def look(self, pixel_values: Tensor, grids: Tensor) -> Features:
-        """pixel_values [P, D], grids [I, 3] -> what the decoder reads."""
+        """Maps pixel_values [P, D], grids [I, 3] to the decoder's inputs."""
         seen = self.inner.get_image_features(pixel_values, grids, return_dict=True)
         return Features(seen.pooler_output, seen.deepstack_features)

@@ -1,4 +1,4 @@
-"""Pictures in messages, and their fields in requests to an engine. Imports no torch."""
+"""Pictures in messages, and the corresponding fields in requests to an engine. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from slime.vision.place import ImagePlace
 
 LEFT_OUT = "[image left out]"
 Part = Mapping[str, object]
-"""A JSON object: a message, a part of one, an answer."""
+"""A JSON object: a message, a part of one, or an answer."""
 
 
 def pictures_of(messages: object) -> list[str]:
-    """Addresses of the pictures in messages as OpenAI's API has them, in their order: parts
-    `{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}` of a content that is a list."""
+    """Returns the URLs of the pictures in messages of OpenAI's API, in order: parts `{"type": "image_url",
+    "image_url": {"url": "data:image/png;base64,..."}}` of a content list."""
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         return []
     return [url for message in messages for part in _parts(message) for url in _url(part)]
 
 
 def without_pictures(content: Sequence[Part]) -> list[dict[str, str]]:
-    """Returns the parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
+    """Returns the parts of a content, with pictures replaced by placeholders and texts by their lengths."""
     return [{"type": "text", "text": _left_out(part)} for part in content]
 
 
 def texts_alone(content: Sequence[Part]) -> list[Part]:
-    """Returns the parts of a content, with words in place of pictures; its texts stay."""
+    """Returns the parts of a content with pictures replaced by placeholders; texts are unchanged."""
     left_out: Part = {"type": "text", "text": LEFT_OUT}
     return [left_out if part.get("type") == "image_url" else part for part in content]
 
 
 def text_of(content: object) -> str:
-    """Returns the texts of a content, without its pictures."""
+    """Returns the texts of a content without its pictures."""
     if not isinstance(content, list):
         return str(content)
     return "".join(str(part["text"]) for part in content if part.get("type") == "text")
@@ -61,12 +61,12 @@ def _url(part: Part) -> Iterable[str]:
 def image_fields(
     backend: str, ids: Sequence[int], images: Sequence[ImagePlace], pictures: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the fields of an engine request for the images among its tokens `ids` [T]: the embedded engine gets
-    processed images; SGLang gets the pictures, which it processes itself, and ids with one mark for each.
+    """Returns the fields of an engine request for the images among its tokens `ids` [T]. The embedded engine gets
+    processed images; SGLang gets the pictures, which it processes itself, and ids with one mark per picture.
 
     Raises:
-        ConfigError: the engine takes no images.
-        EngineError: ids that SGLang would not keep.
+        ConfigError: the engine does not support images.
+        EngineError: SGLang would change the ids.
     """
     if not images:
         return {}
@@ -79,13 +79,13 @@ def image_fields(
 
 
 def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
-    """Returns the ids with one mark in place of all tokens of an image.
+    """Returns the ids with one mark instead of all tokens of an image.
 
-    SGLang expands a mark to the tokens of its picture, and keeps all other ids as they are. If the marks are not as many
-    as the pictures, it decodes the prompt and tokenizes it again, which changes ids that were sampled.
+    SGLang expands a mark to the tokens of its picture, and leaves all other ids unchanged. If the numbers of marks
+    and pictures differ, SGLang decodes the prompt and tokenizes it again, which changes sampled ids.
 
     Raises:
-        EngineError: the ids hold a mark that stands for no image, such as one that was sampled.
+        EngineError: the ids contain a mark that does not belong to an image, such as a sampled one.
     """
     shortened, at = list[int](), 0
     for image in sorted(images, key=lambda image: image.start):
@@ -101,7 +101,8 @@ def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]
 
 
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:
-    """SGLang makes the tokens of a prompt's pictures itself. Raises EngineError if it made another number of them."""
+    """Checks the number of tokens that SGLang creates for a prompt's pictures. Raises EngineError if it differs from
+    ours."""
     meta = answer.get("meta_info")
     read = meta.get("prompt_tokens", tokens) if isinstance(meta, Mapping) else tokens
     if images and read != tokens:

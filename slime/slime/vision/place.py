@@ -1,4 +1,4 @@
-"""An image among the tokens of a sample. Imports no torch."""
+"""The position of an image among the tokens of a sample. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, cast
 
 @dataclass(frozen=True)
 class ImagePlace:
-    """An image that represents tokens [start, start + length) of a sample.
+    """An image that occupies the tokens [start, start + length) of a sample.
 
     Attributes:
-        grid: its patches: frames (1), rows, columns.
-        file: what the processor made of it (`slime.vision.files`), named by its content.
+        grid: frames (1), rows and columns of its patches.
+        file: the processed image (`slime.vision.files`), named by its content.
     """
 
     start: int
@@ -36,16 +36,17 @@ class ImagePlace:
 
     @property
     def merge(self) -> int:
-        """Rows, and columns, of patches in one token."""
+        """Returns the rows (and columns) of patches per token."""
         return max(1, math.isqrt(self.grid[1] * self.grid[2] // self.length))
 
     def moved(self, tokens: int) -> ImagePlace:
-        """Returns the same image, shifted by so many tokens."""
+        """Returns the same image, shifted by this many tokens."""
         return replace(self, start=self.start + tokens)
 
     @classmethod
     def of(cls, data: ImagePlace | Mapping[str, object]) -> ImagePlace:
-        """Returns images from the plain data of a stored sample. Raises ValueError, TypeError if it is none."""
+        """Returns an image from the plain data of a stored sample. Raises ValueError or TypeError for invalid
+        data."""
         if isinstance(data, ImagePlace):
             return data
         fields = cast("dict[str, Any]", {**data})
@@ -53,11 +54,12 @@ class ImagePlace:
 
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:
-    """Returns the fault of a sample's images: they must follow each other within its tokens, each within the prompt or
-    after it, if nothing is trained.
+    """Returns the fault of a sample's images, or None. Images must be in order and inside the tokens, each in the
+    prompt or after it, and their tokens must not be trained.
 
     Args:
-        prompt: tokens before the response. mask: the loss mask [R].
+        prompt: number of tokens before the response.
+        mask: the loss mask [R].
     """
     end_before = 0
     for place in places:
@@ -72,5 +74,5 @@ def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequen
 
 
 def behind(places: Iterable[ImagePlace], tokens: int) -> list[ImagePlace]:
-    """Returns the images as they stand after so many tokens."""
+    """Returns the images shifted to positions after this many tokens."""
     return [place.moved(tokens) for place in places]

@@ -1,4 +1,4 @@
-"""Positions of tokens for Qwen3-VL's rotations: each has a time, a row and a column."""
+"""Token positions for Qwen3-VL's rotary embedding: each has a time, a row and a column."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from slime.vision.place import ImagePlace
 
 
 def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
-    """[3, length]: times, rows and columns of the tokens of one sequence (Qwen2-VL, arXiv 2409.12191, section 2.1).
+    """Returns [3, length]: times, rows and columns of one sequence's tokens (Qwen2-VL, arXiv 2409.12191, section
+    2.1).
 
-    Text has the same number three times. An image's tokens share the time at which it begins, and their rows and columns
-    count from there; the next token has the position after the larger of both.
+    For text, all three are the same number. All tokens of an image have the time at which it starts, and their rows
+    and columns count from there. The next token's position follows the largest of these.
     """
     positions = torch.empty(3, length, dtype=torch.long)
     place = following = 0
@@ -31,11 +32,11 @@ def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
 
 
 def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
-    """Returns the shift from the place of a token after `length` others to its position; at most 0."""
+    """Returns the difference between the position of a token after `length` others and its index; at most 0."""
     return sum(max(image.grid[1:]) // image.merge - image.length for image in images if image.end <= length)
 
 
 def _text(positions: Tensor, first: int, last: int, position: int) -> int:
-    """Counts on from `position` over tokens [first, last), and returns the next."""
+    """Assigns consecutive positions from `position` to tokens [first, last); returns the next position."""
     positions[:, first:last] = torch.arange(position, position + last - first)
     return position + last - first

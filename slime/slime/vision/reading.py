@@ -1,4 +1,4 @@
-"""Pictures of messages become processed images, and their marks in a prompt the tokens that they stand for."""
+"""Processes pictures in messages, and replaces their marks in a prompt by image tokens."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from slime.vision.place import ImagePlace
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_PIXELS = 1 << 26
-"""Of a picture, before it is scaled."""
+"""Pixel limit of a picture before scaling."""
 KNOWN = 512
-"""Pictures whose files are remembered."""
+"""Number of pictures whose files are remembered."""
 
 
 class ImageReader:
     """Processes images for one model's prompts. Thread-safe.
 
     Args:
-        model: the folder of a model that sees.
-        run_dir: of the run, which keeps the images.
+        model: folder of a vision model.
+        run_dir: run folder, which stores the images.
 
     Raises:
-        ConfigError: the model does not see, or its folder has no configuration for processing images.
+        ConfigError: the model has no supported vision, or its folder has no configuration for processing images.
     """
 
     def __init__(self, model: str, run_dir: str) -> None:
@@ -52,11 +52,12 @@ class ImageReader:
         self._lock = threading.Lock()
 
     def placed(self, ids: Sequence[int], pictures: Sequence[str]) -> tuple[list[int], list[ImagePlace]]:
-        """Returns ids [T] in which each picture's placeholder is repeated for each of its tokens, and the places of
-        the images.
+        """Returns ids [T] in which each picture's mark is repeated for each of its tokens, and the places of the
+        images.
 
         Raises:
-            DataError: another number of marks than of pictures, as where a text holds the mark; a picture that is none.
+            DataError: the numbers of marks and pictures differ, for example because a text contains the mark; or a
+                picture is invalid.
         """
         marks = list(ids).count(self.mark)
         if marks != len(pictures):
@@ -73,7 +74,7 @@ class ImageReader:
         return widened, places
 
     def image(self, url: str) -> tuple[tuple[int, int, int], str]:
-        """Grid and file of a picture's image."""
+        """Returns grid and file of a picture's image."""
         key = xxhash.xxh3_128_hexdigest(url.encode())
         with self._lock:
             if key in self._known and Path(self._known[key][1]).is_file():
@@ -89,14 +90,15 @@ class ImageReader:
 
 
 def processed(processor: Any, url: str) -> ProcessedImage:
-    """Returns the model's processed picture. Raises DataError for data that is no picture, or far too large."""
+    """Returns the picture processed for the model. Raises DataError if the data are not a picture or the picture is
+    too large."""
     made = processor(images=[_picture(url)], return_tensors="pt")
     frames, rows, columns = made["image_grid_thw"][0].tolist()
     return ProcessedImage(made["pixel_values"], (frames, rows, columns))
 
 
 def _picture(url: str) -> Any:
-    """Returns a picture in colours."""
+    """Returns a picture in RGB."""
     from PIL import Image
 
     head, _, data = url.partition(",")
@@ -126,5 +128,5 @@ def _processor(folder: str) -> Any:
 
 @lru_cache(maxsize=4)
 def load_reader(model: str, run_dir: str) -> ImageReader:
-    """Returns the reader of a run, made once. Raises ConfigError."""
+    """Returns the reader of a run, created once. Raises ConfigError."""
     return ImageReader(model, run_dir)

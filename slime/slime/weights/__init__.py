@@ -1,1 +1,1 @@
-"""Weight versions: exported, checked, made live on every engine, kept as checkpoints."""
+"""Weight versions: exported, verified, activated on every engine, and stored as checkpoints."""

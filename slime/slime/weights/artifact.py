@@ -1,4 +1,4 @@
-"""One version of the weights on disk, as the client of an engine sees it: names, shapes, dtypes, checksums."""
+"""One version of the weights on disk, as an engine's client sees it: names, shapes, dtypes, checksums."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Artifact:
 
     Attributes:
         checksum: as the trainer computes it (`slime.weights.checksum`).
-        shapes: by tensor name. A head that is only a copy of the embedding is left out, as in the checksum.
-        digests: hex digest of the raw bytes by tensor name.
+        shapes: shapes by tensor name. A head that is a copy of the embedding is omitted, as in the checksum.
+        digests: hex digests of the raw bytes, by tensor name.
     """
 
     checksum: str
@@ -49,17 +49,18 @@ class Artifact:
         return None
 
     def changed(self, other: Artifact) -> set[str]:
-        """Names of the tensors whose values differ in `other`."""
+        """Returns the names of tensors whose values differ in `other`."""
         return {name for name, digest in self.digests.items() if other.digests.get(name) != digest}
 
 
 def read_artifact(folder: str) -> Artifact:
-    """Reads the folder once, and again only if its files changed; several engines ask at the same time.
+    """Reads the folder once, and again only if its files changed, since several engines may request it at the same
+    time.
 
-    What lies in shared memory is not read again: the trainer has left the digests there with the tensors.
+    Shared memory is not read again: the trainer stores the digests there with the tensors.
 
     Raises:
-        EngineError: not a folder of readable safetensors files, a shard missing, or a value that is not finite.
+        EngineError: the folder has no readable safetensors files, a shard is missing, or a value is not finite.
     """
     if is_slot(Path(folder)) and (digests := read_digests(Path(folder))) is not None:
         return described(digests)
@@ -82,7 +83,7 @@ def described(digests: dict[str, TensorDigest]) -> Artifact:
 
 
 def holds(folder: str, checksum: str) -> bool:
-    """Returns whether a folder holds the tensors that a checksum promises, also one that an earlier release computed.
+    """Returns whether the tensors in a folder have a checksum, including checksums of earlier releases.
 
     Raises:
         EngineError: as `read_artifact`.
@@ -93,7 +94,7 @@ def holds(folder: str, checksum: str) -> bool:
 
 
 def _tensors(files: Iterable[Path]) -> dict[str, Tensor]:
-    """Views of the files, which are read when they are looked at."""
+    """Returns views of the files, which are read on access."""
     tensors: dict[str, Tensor] = {}
     for file in files:
         try:
@@ -105,7 +106,7 @@ def _tensors(files: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder. Raises EngineError if one that its index names is missing."""
+    """Returns the safetensors files of a model folder. Raises EngineError if a file in its index is missing."""
     if not folder.is_dir():
         raise EngineError(f"{folder} is not a folder")
     index = folder / "model.safetensors.index.json"

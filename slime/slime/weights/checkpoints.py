@@ -1,8 +1,8 @@
-"""Folders of checkpoints. Imports no torch: the driver uses it too.
+"""Checkpoint folders. Imports no torch: the driver uses it too.
 
     SAVE/checkpoint-12/        after 12 rollouts: a Hugging Face model, `trainer/` to resume from, `meta.json`
     SAVE/checkpoint-latest     link to the newest complete one
-    SAVE/rollout/              state of the data source after each of them
+    SAVE/rollout/ state of the data source after each rollout
 
 A checkpoint is built in a hidden folder, renamed, and then the link is moved. So a kill at any moment leaves
 the checkpoint before it in force. Folders of earlier releases (`iter_0000011`) can be resumed from.
@@ -39,10 +39,10 @@ class CheckpointState:
 
     Attributes:
         rollout_id: last trained rollout; -1: none.
-        version, parent: version of these weights, and the version that they were trained from.
+        version, parent: version of these weights, and the version before the last update.
         path: checkpoint folder; None for a fresh start.
         global_step: optimizer steps of the policy so far.
-        steps_of: optimizer steps of other models that are trained, such as a critic, by name.
+        steps_of: optimizer steps of other trained models, such as a critic, by name.
     """
 
     rollout_id: int = -1
@@ -54,12 +54,12 @@ class CheckpointState:
 
 
 def folder_of(save: str | Path, rollout_id: int) -> Path:
-    """`checkpoint-N`, where N counts the rollouts that are in it: `rollout_id` + 1."""
+    """Returns `checkpoint-N`, where N is the number of rollouts in it: `rollout_id` + 1."""
     return Path(save) / f"checkpoint-{rollout_id + 1}"
 
 
 def trainer_folder(checkpoint: Path) -> Path:
-    """Returns the folder that only the trainer reads; the earlier layout had it in the checkpoint's own folder."""
+    """Returns the folder that only the trainer reads; in the earlier layout, it was the checkpoint's own folder."""
     inner = checkpoint / TRAINER
     return inner if inner.is_dir() else checkpoint
 
@@ -69,16 +69,16 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def is_torch_dist(folder: Path) -> bool:
-    """Returns whether a folder is a checkpoint of Megatron-LM, or holds some."""
+    """Returns whether a folder is or contains a Megatron-LM checkpoint."""
     inner = (folder, folder / "release", *folder.glob("iter_*"))
     return any((one / MEGATRON_INDEX).is_file() and (one / ".metadata").is_file() for one in inner)
 
 
 def read_meta(checkpoint: Path) -> dict[str, Any]:
-    """The checkpoint's own description.
+    """Returns the checkpoint's own description.
 
     Raises:
-        CheckpointError: it is not readable.
+        CheckpointError: it cannot be read.
     """
     try:
         meta = json.loads((checkpoint / META).read_text())
@@ -90,7 +90,7 @@ def read_meta(checkpoint: Path) -> dict[str, Any]:
 
 
 def newest_rollout(save: Path) -> int:
-    """The last rollout in the latest checkpoint; -1 if none can be read. Repairs nothing."""
+    """Returns the last rollout in the latest checkpoint; -1 if none can be read. Does not repair anything."""
     try:
         return int(read_meta(save / os.readlink(save / LATEST))["rollout_id"])
     except (OSError, CheckpointError):
@@ -98,10 +98,11 @@ def newest_rollout(save: Path) -> int:
 
 
 def find(path: str | None) -> Path | None:
-    """The checkpoint to resume from: `path` itself, or the latest one of the folder `path`. None: there is none.
+    """Returns the checkpoint to resume from: `path` itself, or the latest one in the folder `path`. None if there is
+    none.
 
     Raises:
-        CheckpointError: the folder names a checkpoint that is not there.
+        CheckpointError: the folder's latest checkpoint is missing.
     """
     if path is None:
         return None
@@ -110,10 +111,10 @@ def find(path: str | None) -> Path | None:
 
 
 def latest(save: Path) -> Path | None:
-    """The checkpoint that `checkpoint-latest` names, or None if there is none.
+    """Returns the checkpoint that `checkpoint-latest` names, or None if there is none.
 
     Raises:
-        CheckpointError: it names a checkpoint that is not there.
+        CheckpointError: the named checkpoint is missing.
     """
     link = save / LATEST
     if link.is_symlink():
@@ -132,7 +133,7 @@ def latest(save: Path) -> Path | None:
 
 
 def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
-    """Returns the settings that a checkpoint must have to be resumed; None without LoRA."""
+    """Returns the LoRA settings that a checkpoint must have to be resumed; None without LoRA."""
     if not args.use_lora:
         return None
     names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
@@ -140,7 +141,7 @@ def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
 
 
 def check_adapters(path: Path, meta: dict[str, Any], lora: dict[str, Any] | None) -> None:
-    """Raises CheckpointError if the checkpoint `path` was trained with other adapters than `lora`."""
+    """Raises CheckpointError if the checkpoint `path` was trained with other adapter settings than `lora`."""
     if meta.get("lora") != lora:
         raise CheckpointError(
             f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
@@ -170,7 +171,7 @@ def passed_over(save: str, load: str | None) -> str | None:
 
 
 def describe(temporary: Path, meta: dict[str, Any]) -> None:
-    """A complete checkpoint describes itself; it counts only when it is put into force."""
+    """Adds the description to a complete checkpoint; it becomes valid only through `put_into_force`."""
     write_text(temporary / META, json.dumps(meta, indent=1))
 
 
@@ -195,12 +196,12 @@ def add_model(checkpoint: Path, model: Path) -> None:
         if file.is_file():
             try:
                 os.link(file, checkpoint / file.name)
-            except OSError:  # another file system
+            except OSError:  # on another file system
                 shutil.copyfile(file, checkpoint / file.name)
 
 
 def numbers(save: Path) -> list[int]:
-    """The rollouts counted by the checkpoints that are there, ascending."""
+    """Returns the numbers of the existing checkpoints (rollouts in each), ascending."""
     names = (NAME.fullmatch(path.name) for path in save.glob("checkpoint-*"))
     return sorted(int(name[1]) for name in names if name is not None)
 

@@ -1,4 +1,4 @@
-"""One checksum for weights, computed by trainer and engine on the tensors that they really hold."""
+"""One checksum for weights, which trainer and engine compute from the tensors in their memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EMBEDDING_SUFFIX = "embed_tokens.weight"
 
 
 def weights_checksum(weights: Mapping[str, Tensor]) -> str:
-    """The checksum of tensors that are held. Raises NotFiniteError for a value that is not finite."""
+    """Returns the checksum of tensors in memory. Raises NotFiniteError for a value that is not finite."""
     return checksum_of(digest_tensors(weights))
 
 
 def checksum_of(digests: Mapping[str, TensorDigest]) -> str:
-    """`xxh3:` and the hex SHA-256 over name, dtype, shape and digest of all tensors in the order of their names.
+    """Returns `xxh3:` and the hex SHA-256 over name, dtype, shape and digest of all tensors, ordered by name.
 
-    An output head tied to the input embedding is left out: some holders store it, others do not.
+    An output head tied to the input embedding is omitted, because only some programs store it.
     """
     root = hashlib.sha256()
     for name, one in sorted(without_tied_head(digests).items()):
@@ -32,14 +32,14 @@ def checksum_of(digests: Mapping[str, TensorDigest]) -> str:
 
 
 def without_tied_head(digests: Mapping[str, TensorDigest]) -> dict[str, TensorDigest]:
-    """All digests but that of an output head that only repeats the input embedding."""
+    """Returns all digests except that of an output head that equals the input embedding."""
     head = digests.get(LM_HEAD)
     tied = any(name.endswith(EMBEDDING_SUFFIX) and one == head for name, one in digests.items())
     return {name: one for name, one in digests.items() if name != LM_HEAD or not tied}
 
 
 def checksum_of_before(weights: Mapping[str, Tensor]) -> str:
-    """The checksum as releases up to 0.2.0 computed it: hex SHA-256 over name, dtype, shape and raw bytes."""
+    """Returns the checksum of releases up to 0.2.0: hex SHA-256 over name, dtype, shape and raw bytes."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         if name == LM_HEAD and _repeats_embedding(weights):

@@ -1,5 +1,4 @@
-"""The dtype in which an embedded engine on the CPU serves, and in which versions are exported for it. Imports no
-torch."""
+"""The dtype that an embedded engine serves on the CPU, and in which its versions are exported. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,9 +11,8 @@ BF16, FP32 = "bfloat16", "float32"
 
 
 def dtype_on_cpu(bf16: bool, run_dir: Path) -> str:
-    """Returns the type of the run's versions: bf16 with --bf16, as training computes then, else fp32. A run that has
-    versions goes on in their type, since earlier releases served fp32 on every CPU.
-    """
+    """Returns the dtype of the run's versions: bf16 with --bf16, in which training computes then, else fp32. An
+    existing run keeps the dtype of its versions, because earlier releases served fp32 on every CPU."""
     live = read_live(run_dir) if run_dir.is_dir() else None
     there = set[str]() if live is None else dtypes_of(Path(live.path))
     if there:
@@ -23,8 +21,8 @@ def dtype_on_cpu(bf16: bool, run_dir: Path) -> str:
 
 
 def dtypes_of(folder: Path) -> set[str]:
-    """Types of the matrices in a folder's whole weights, in the words of safetensors (F32, BF16); none if it holds no
-    such file."""
+    """Returns the dtypes of the matrices in a folder's full weights, in safetensors' names (F32, BF16); empty without
+    such a file."""
     dtypes: set[str] = set()
     for path in sorted(folder.glob("model*.safetensors"))[:1]:
         with path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""Digests of tensors: two processes compare them to verify that they hold the same bits.
+"""Digests of tensors, which two processes compare to verify that they have the same bits.
 
-A tensor is read once, piece by piece. Each piece is cast, written, checked and digested while it is in the processor's
-cache. The digest is XXH3-128 (https://xxhash.com): as fast as memory on one core. It detects damage, not forgery; a
-process that could forge a tensor on this machine could forge its digest too.
+A tensor is read once, in pieces. Each piece is cast, written, checked and digested while it is in the processor's
+cache. The digest is XXH3-128 (https://xxhash.com), which is as fast as memory on one core. It detects corruption, not
+forgery; a process that can forge a tensor on this machine can forge its digest too.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from slime.weights.slots import COMPLETE
 
 FILE = COMPLETE
 PIECE = 1 << 17
-"""Elements that are handled at a time: small enough for a cache, large enough that Python does not count."""
+"""Elements processed at a time: few enough for the cache, enough that Python's overhead is negligible."""
 MOST_THREADS = 8
-"""More do not read memory faster."""
+"""More threads do not read memory faster."""
 SMALL = 1 << 24
-"""Bytes up to which a second thread costs more than it saves."""
+"""Size in bytes below which a second thread costs more than it saves."""
 
 T = TypeVar("T")
 Write = Callable[[memoryview], object]
 
 
 class NotFiniteError(EngineError):
-    """A tensor holds NaN or infinity."""
+    """A tensor contains NaN or infinity."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,24 @@ def digest_tensor(
 
 
 WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers of so many bytes."""
+"""Integer dtypes by their size in bytes."""
 INFINITY = {
     torch.bfloat16: 0x7F80,
     torch.float16: 0x7C00,
     torch.float32: 0x7F80_0000,
     torch.float64: 0x7FF0_0000_0000_0000,
 }
-"""Infinity's bits. NaN's are larger (IEEE 754)."""
+"""The bits of infinity. Those of NaN are larger (IEEE 754)."""
 
 
 def _numbers(flat: Tensor) -> Any:
-    """The bits of a flat tensor as whole numbers with a sign, in the same memory; numpy takes pieces of it, and copies
-    them, in less time than torch does."""
+    """Returns the bits of a flat tensor as signed integers in the same memory; numpy slices and copies them faster
+    than torch."""
     return flat.view(WIDTHS[flat.element_size()]).numpy() if flat.device.type == "cpu" else None
 
 
 def _is_finite(numbers: Any, target: Tensor, at: slice) -> bool:
-    """By two maxima of the bits, twice as fast as those of the values: of those without a sign, and of those with."""
+    """Checks two maxima of the bits, without and with the sign, which is twice as fast as checking the values."""
     if not target.is_floating_point():
         return True
     if target.dtype not in INFINITY:
@@ -119,16 +119,17 @@ def _is_finite(numbers: Any, target: Tensor, at: slice) -> bool:
 
 
 def copy_tensor(tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, TensorDigest]:
-    """A copy in this process's memory, and its digest, in one pass. Raises NotFiniteError."""
+    """Returns a copy in this process's memory, and its digest, in one pass. Raises NotFiniteError."""
     copy = torch.empty(tensor.shape, dtype=dtype)
     return copy, digest_tensor(tensor, dtype, into=copy.reshape(-1))
 
 
 def digest_tensors(tensors: Mapping[str, Tensor], finite: bool = True) -> dict[str, TensorDigest]:
-    """Digests by name, of several tensors at the same time. `finite`: whether their values are looked at.
+    """Returns digests by name; several tensors are processed at the same time. `finite`: check that values are
+    finite.
 
     Raises:
-        NotFiniteError: names the tensor.
+        NotFiniteError: a value is not finite; the error names the tensor.
     """
 
     def digest(name: str) -> TensorDigest:
@@ -142,7 +143,7 @@ def digest_tensors(tensors: Mapping[str, Tensor], finite: bool = True) -> dict[s
 
 
 def in_parallel(action: Callable[[str], T], names: list[str], size: int) -> list[T]:
-    """The action on all names, at the same time where their tensors have more than a few bytes; raises the first
+    """Runs the action for all names, concurrently if the tensors have more than a few bytes; raises the first
     error."""
     if size <= SMALL:
         return [action(name) for name in names]
@@ -152,7 +153,7 @@ def in_parallel(action: Callable[[str], T], names: list[str], size: int) -> list
 
 @cache
 def threads() -> int:
-    """Returns the number of tensors that are handled at a time."""
+    """Returns the number of tensors that are processed at a time."""
     return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
 
@@ -163,10 +164,10 @@ def write_digests(folder: Path, digests: Mapping[str, TensorDigest]) -> None:
 
 
 def read_digests(folder: Path) -> dict[str, TensorDigest] | None:
-    """The digests that a folder names; None if an earlier release or another program wrote it.
+    """Returns the digests stored in a folder; None if an earlier release or another program wrote it.
 
     Raises:
-        EngineError: the file is not one of ours.
+        EngineError: the file is invalid.
     """
     file = folder / FILE
     if not file.is_file():

@@ -21,7 +21,7 @@ class EngineState(Protocol):
 
 
 class Engine(Protocol):
-    """The control side of one engine: `slime.engines.client.EngineControl`, or a fake of it."""
+    """The control interface of one engine: `slime.engines.client.EngineControl`, or a test double."""
 
     @property
     def url(self) -> str: ...
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 class WrongWeights(EngineError):
-    """An engine read weights that differ from those that the trainer wrote; a retry would not help."""
+    """An engine loaded weights that differ from those of the trainer; a retry would not help."""
 
 
 def answers(engine: Engine) -> bool:
@@ -49,7 +49,8 @@ def has(engine: Engine, version: WeightVersion) -> bool:
 
 
 def prepare(engine: Engine, new: WeightVersion) -> None:
-    """Makes the engine load the artifact while the live weights serve, and compares its checksum with the trainer's."""
+    """Makes the engine load the artifact while it serves the live weights, and compares its checksum with the
+    trainer's."""
     if has(engine, new):
         return
     checksum = engine.prepare(new.path, new.version)
@@ -61,7 +62,7 @@ def prepare(engine: Engine, new: WeightVersion) -> None:
 
 
 def takes(engine: Engine, new: WeightVersion) -> bool:
-    """Returns whether the engine could prepare a version in shared memory; logs the reason if not."""
+    """Returns whether the engine could prepare a version from shared memory; logs the reason if not."""
     try:
         prepare(engine, new)
     except EngineError as error:
@@ -76,7 +77,8 @@ def takes(engine: Engine, new: WeightVersion) -> bool:
 
 
 def go_live(engine: Engine, new: WeightVersion) -> None:
-    """Switches the engine and verifies its version. If the engine restarted in between, prepares it again."""
+    """Switches the engine to the version and verifies it. If the engine has restarted since it was prepared, prepares
+    it again."""
     if has(engine, new):
         return
     try:

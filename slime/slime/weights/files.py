@@ -1,4 +1,4 @@
-"""Tensors of a Hugging Face folder by name, read one at a time, or a part of one."""
+"""Tensors of a Hugging Face folder by name, read one at a time or in parts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from slime.errors import ConfigError
 
 
 class WeightFiles:
-    """One safetensors file or several, open inside `with`.
+    """One or several safetensors files, open inside `with`.
 
     Raises:
-        ConfigError: the folder holds none; when one is asked for, a tensor is missing or its file is broken.
+        ConfigError: the folder has none; or, on access, a tensor is missing or its file is corrupt.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -58,7 +58,7 @@ class WeightFiles:
         return dtype
 
     def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
-        """Rows `start` to `stop` of a tensor, or with `dim` 1 its columns; nothing else of it is read."""
+        """Returns rows `start` to `stop` of a tensor, or with `dim` 1 its columns; reads nothing else of it."""
         index = (slice(None),) * dim + (slice(start, stop),)
         tensor: Tensor = self._asked(name, lambda file: file.get_slice(name)[index])
         return tensor
@@ -66,7 +66,7 @@ class WeightFiles:
     def _asked(self, name: str, ask: Callable[[Any], Any]) -> Any:
         try:
             return ask(self._open(self.file_of.get(name, "model.safetensors")))
-        except Exception as error:  # safetensors raises its own class for a broken file or a missing name
+        except Exception as error:  # safetensors raises its own class for a corrupt file or a missing name
             raise ConfigError(f"{self.folder} lacks {name}: {error}") from error
 
     def _open(self, file: str) -> Any:

@@ -1,4 +1,4 @@
-"""Folders that others read: a Hugging Face model, an adapter in PEFT's format."""
+"""Folders for other programs: a Hugging Face model, or an adapter in PEFT's format."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 OF_VERSIONS = (DIGESTS, PROBE)
 """Files that describe the weights in the same folder."""
 PEFT_PREFIX = "base_model.model."
-"""Beginning of the names of an adapter's tensors, before the name of the module."""
+"""Prefix of the names of an adapter's tensors, before the name of the module."""
 
 
 def stored_dtype(folder: str) -> torch.dtype | None:
-    """The dtype that the folder's configuration names, or None if it names none."""
+    """Returns the dtype in the folder's configuration, or None."""
     dtype = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False).dtype
     return dtype if isinstance(dtype, torch.dtype) else None
 
 
 def fp32_vectors(folder: str) -> frozenset[str]:
-    """Names of the vectors that the folder stores in fp32 while its configuration names another dtype; engines keep some
-    of these in fp32 (A_log of Qwen3.5). Empty where its files are not safetensors."""
+    """Returns the names of vectors that the folder stores in fp32 although its configuration has another dtype;
+    engines keep some of these in fp32 (A_log of Qwen3.5). Empty if its files are not safetensors."""
     if stored_dtype(folder) in (None, torch.float32):
         return frozenset()
     try:
@@ -48,7 +48,8 @@ def fp32_vectors(folder: str) -> frozenset[str]:
 
 
 def copy_model_files(folder: Path, source: str) -> None:
-    """The configuration and tokenizer files of a Hugging Face folder, without its weights and their description."""
+    """Copies the configuration and tokenizer files of a Hugging Face folder, without its weights and their
+    description."""
     for file in sorted(Path(source).iterdir()):
         if file.is_file() and file.name not in OF_VERSIONS and not file.name.endswith(WEIGHT_FILES):
             shutil.copyfile(file, folder / file.name)
@@ -62,13 +63,13 @@ def write_weights(
     memories: WrittenMemories | None = None,
     in_fp32: Container[str] = (),
 ) -> dict[str, TensorDigest]:
-    """Writes tensors in the order of `weights`, and their digests, into the folder. Returns the digests by name.
+    """Writes tensors in the order of `weights`, and their digests, to the folder. Returns the digests by name.
 
     Args:
         dtype: dtype to write; None: each tensor's own.
         count: approximate number of tensors.
         memories: mapped files, if the folder is a slot in shared memory.
-        in_fp32: names of the tensors that are written in fp32 whatever `dtype` is.
+        in_fp32: names of the tensors that are always written in fp32.
 
     Raises:
         NotFiniteError: a value is not finite.
@@ -83,6 +84,7 @@ def write_weights(
 
 
 def write_adapter_folder(folder: Path, weights: dict[str, Tensor], config: LoraConfig) -> None:
-    """An adapter as `PeftModel.from_pretrained`, `merge_lora_adapter.py` and the embedded engine read it."""
+    """Writes an adapter in the format of `PeftModel.from_pretrained`, `merge_lora_adapter.py` and the embedded
+    engine."""
     config.save_pretrained(str(folder))
     save_file(weights, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})

@@ -1,4 +1,4 @@
-"""Chooses the versions that stay on disk: the newest, some of the older ones, the first, and those that are named."""
+"""Chooses the versions to keep on disk: the newest, some older ones, the first, and the named ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FIRST = 0
 
 
 def thinned(versions: Sequence[int], keep: int, named: Collection[int] = ()) -> list[int]:
-    """Returns the versions to keep, ascending: about `keep`, and in addition the first and the named ones.
+    """Returns the versions to keep, ascending: about `keep`, plus the first and the named ones.
 
-    The newest half of `keep` is kept completely; gaps between older versions grow with age. The version that is removed
-    is always the one whose absence leaves the smallest gap for its age, so repeated thinning of a growing history gives
-    the same result.
+    The newest `keep` / 2 versions are all kept; gaps between older versions grow with age. Versions are removed one
+    by one, each time the one that leaves the smallest gap for its age. Repeated thinning of a growing history
+    therefore gives the same result.
     """
     kept = sorted(set(versions))
     stay = {FIRST, *named, *kept[-max(1, (keep + 1) // 2) :]}
@@ -33,7 +33,7 @@ def thinned(versions: Sequence[int], keep: int, named: Collection[int] = ()) -> 
 
 
 def versions_with_checkpoint(save: Path) -> dict[int, Path]:
-    """The newest checkpoint of each version."""
+    """Returns the newest checkpoint of each version."""
     folders = [save / f"checkpoint-{number}" for number in checkpoints.numbers(save)]
     complete = [folder for folder in folders if checkpoints.is_checkpoint(folder)]
     return {int(checkpoints.read_meta(folder)["version"]): folder for folder in complete}
@@ -43,10 +43,10 @@ def keep_versions(save: Path, weights: Path, keep: int, named: Collection[int], 
     """Removes the checkpoints and artifacts of versions that are not kept.
 
     Args:
-        recent: newest checkpoints that stay whatever versions they hold; the latest one always does.
+        recent: number of newest checkpoints that are kept in any case; the latest one always is.
 
     Returns:
-        The versions that can be gone back to.
+        The versions to which a rollback is possible.
     """
     held = versions_with_checkpoint(save)
     kept = set(thinned(list(held), keep, named))

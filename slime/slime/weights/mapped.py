@@ -1,7 +1,7 @@
 """Files in shared memory that stay mapped from one version to the next, so that page faults occur only once.
 
-The writer keeps the maps of the files that it overwrites in turn. A reader keeps its map while other files are written. A
-kept map costs no memory: the pages belong to the file.
+The writer keeps the mappings of the files that it overwrites in turn. A reader keeps its mapping while other files
+are written. Keeping a mapping needs no memory: the pages belong to the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = 1 << 28
 """Bytes by which a file grows."""
 LONGEST = 1 << 40
 POPULATE_WRITE = 23
-"""Linux 5.14 and later (madvise(2)); Python has no name for it."""
+"""Constant of Linux 5.14 and later (madvise(2)), which Python does not define."""
 MOST_MAPS = 4
 """Number of files that stay mapped. Two are written in turn; a third is needed while a reader still uses one."""
 KINDS = {
@@ -41,17 +41,17 @@ KINDS = {
 
 
 class WrittenMemory:
-    """A file that is written through its map, which is made once: as long as the file may ever be."""
+    """A file written through a mapping that is created once, for the largest possible size of the file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.there, self.mapped = path, 0, 0
         self.map: mmap.mmap | None = None
 
     def room(self, at: int, size: int) -> Tensor:
-        """So many bytes of the file from `at` on, as flat uint8.
+        """Returns `size` bytes of the file from `at` on, as flat uint8.
 
         Raises:
-            OSError: the memory has no room for them. Without asking, writing there would end the process.
+            OSError: there is not enough memory. Writing without this check would kill the process.
         """
         end = at + size
         if self.map is None or end > len(self.map):
@@ -62,7 +62,7 @@ class WrittenMemory:
         return torch.frombuffer(self.map, dtype=torch.uint8, count=size, offset=at)
 
     def cut(self) -> None:
-        """The file was cut to its length."""
+        """Must be called after the file was truncated."""
         self.there = self.mapped = min(self.mapped, self.path.stat().st_size)
 
     def _open(self, end: int) -> None:
@@ -76,8 +76,8 @@ class WrittenMemory:
             os.close(file)
 
     def _take(self, end: int) -> None:
-        """Memory for the bytes up to `end`, and a step ahead if there is room for it; their pages are found in one
-        call, which is several times faster than one by one."""
+        """Allocates memory for the bytes up to `end`, and a step ahead if possible. One call for all pages is several
+        times faster than faulting them one by one."""
         assert self.map is not None
         whole = min(end + -end % STEP, len(self.map))
         file = os.open(self.path, os.O_RDWR)
@@ -93,20 +93,20 @@ class WrittenMemory:
                 whole = end
         finally:
             os.close(file)
-        with suppress(OSError, ValueError):  # an older kernel, which finds them one by one
+        with suppress(OSError, ValueError):  # an older kernel, on which pages are allocated one by one
             first = self.mapped - self.mapped % mmap.PAGESIZE
             self.map.madvise(POPULATE_WRITE, first, whole - first)
         self.mapped = whole
 
 
 class WrittenMemories:
-    """Maps of the files that are written over in turn, by path."""
+    """Mappings of the files that are overwritten in turn, by path."""
 
     def __init__(self) -> None:
         self._maps: dict[Path, tuple[int, WrittenMemory]] = {}
 
     def of(self, path: Path) -> WrittenMemory:
-        """A file that another one has replaced is mapped again."""
+        """Returns the mapping of a file; maps it again if another file has replaced it."""
         number = path.stat().st_ino if path.exists() else -1
         known = self._maps.pop(path, None)
         memory = known[1] if known is not None and known[0] == number else WrittenMemory(path)
@@ -118,16 +118,18 @@ class WrittenMemories:
 
 
 class ReadMemories:
-    """The tensors of safetensors files in shared memory, on their own pages."""
+    """The tensors of safetensors files in shared memory, without copying."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[int, int, int], Tensor] = {}
 
     def tensors(self, path: Path) -> dict[str, Tensor]:
-        """Views of the file by name. They are what the file is, also when it is written over.
+        """Returns views of the file by name. They always show the current content of the file, even after it is
+        overwritten.
 
         Raises:
-            OSError: it cannot be read. SafetensorError: it is not such a file.
+            OSError: the file cannot be read.
+            SafetensorError: it is not a safetensors file.
         """
         flat = self._map(path)
         tensors: dict[str, Tensor] = {}
@@ -159,7 +161,7 @@ class ReadMemories:
 
 
 def _mapped(file: int, access: int) -> Tensor:
-    """All of a file as flat uint8; the tensor keeps the map."""
+    """Returns the whole file as flat uint8; the tensor keeps the mapping alive."""
     if os.fstat(file).st_size == 0:
         return torch.empty(0, dtype=torch.uint8)
     return torch.frombuffer(mmap.mmap(file, 0, access=access), dtype=torch.uint8)

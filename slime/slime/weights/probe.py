@@ -1,7 +1,7 @@
-"""Log-probs of a fixed text, which an engine must return if it really serves a version of the weights.
+"""Log-probs of a fixed text, with which an engine proves that it serves a version of the weights.
 
-The trainer may write the values to `probe.json` in the folder of the version. Without that file they are computed here,
-with plain transformers on the CPU.
+The trainer may write the expected values to `probe.json` in the version's folder. Otherwise they are computed here
+with transformers on the CPU.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ TEXT = (
     "今天的价格比昨天高一点。 def total(prices): return sum(prices)  # in euros"
 )
 TEXT_LENGTH, LENGTH = 64, 24
-"""Tokens of the text, and fixed ids of a model whose folder has no tokenizer.json."""
+"""Number of tokens of the text, and number of fixed ids for a model whose folder has no tokenizer.json."""
 TOLERANCES = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.1}
-"""Largest mean difference of a log-prob between two correct programs, by dtype of the weights, and half of it for the
-median, which no single id moves. Differences below bfloat16's noise, such as one tensor left behind by a tiny step,
-are found by the tensors' checksums instead."""
+"""Largest mean difference of log-probs between two correct programs, by dtype of the weights. The limit for the
+median, which no single id can move, is half of it. Differences below bfloat16's noise, such as one outdated tensor
+after a tiny step, are detected by the tensors' checksums instead."""
 TEXT_TOLERANCES = {"float32": 2e-3, "bfloat16": 0.1, "float16": 0.05}
-"""The same of a text, of which models are surer. Two bfloat16 programs differ by 0.040 on Qwen2.5-Coder-0.5B and by 0.037
-on SmolLM2-135M (0.079 at most on 200 other texts); on 24 ids at random by 0.26 on average (up to 0.96) and 0.075."""
+"""The same limits for a text, for which models are more certain. Two bfloat16 programs differ by 0.040 on
+Qwen2.5-Coder-0.5B and by 0.037 on SmolLM2-135M (at most 0.079 on 200 other texts). On 24 random ids they differ by
+0.26 (up to 0.96) and 0.075 on average."""
 _computing = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Probe:
-    """`ids` [T] and the natural log-probs [T - 1] of each id after the ones before it; `of_text`: ids of `TEXT`; `limit`:
-    the tolerance in place of the usual one, which no file holds."""
+    """`ids` [T] and the natural log-probs [T - 1] of each id given the ids before it. `of_text`: the ids are those of
+    `TEXT`. `limit`: a tolerance that replaces the default one; it is not stored in files."""
 
     ids: list[int]
     log_probs: list[float]
@@ -49,21 +50,23 @@ class Probe:
     limit: float | None = None
 
     def gap(self, log_probs: list[float]) -> float:
-        """Returns the mean absolute difference to an engine's log-probs [T], nats; infinite if the lengths differ."""
+        """Returns the mean absolute difference from an engine's log-probs [T] in nats; infinite if the lengths
+        differ."""
         if len(log_probs) != len(self.log_probs):
             return float("inf")
         gap = sum(abs(a - b) for a, b in zip(self.log_probs, log_probs, strict=True)) / len(log_probs)
         return gap if gap == gap else float("inf")
 
     def allowed(self, engine_dtype: str | None) -> float:
-        """The tolerance for an engine that computes in this dtype; None: it chose one by itself, so the coarsest."""
+        """Returns the tolerance for an engine that computes in this dtype; None: the engine chooses its dtype, so the
+        largest tolerance."""
         if self.limit is not None:
             return self.limit
         known = TEXT_TOLERANCES if self.of_text else TOLERANCES
         return max(known.get(dtype or "", max(known.values())) for dtype in (self.dtype, engine_dtype))
 
     def difference(self, log_probs: list[float], engine_dtype: str | None) -> str | None:
-        """Returns a sentence with the difference to an engine's log-probs, if it exceeds that of correct programs; else
+        """Returns a sentence about the difference from an engine's log-probs if it exceeds the tolerance; else
         None."""
         mean, allowed = self.gap(log_probs), self.allowed(engine_dtype)
         if mean <= allowed:
@@ -85,12 +88,12 @@ def _shown(log_probs: Sequence[float]) -> str:
 
 
 def probe_ids(folder: str | Path, vocabulary: int) -> tuple[list[int], bool]:
-    """The ids whose log-probs are compared, always the same for a model, and whether they are of `TEXT`: of ids at random
-    small models are so unsure that two correct programs differ as much as two models.
+    """Returns the ids whose log-probs are compared, always the same for a model, and whether they are those of
+    `TEXT`. On random ids small models are so uncertain that two correct programs can differ as much as two models.
 
     Args:
-        folder: of the model, for its tokenizer.json.
-        vocabulary: size; all ids are less.
+        folder: folder of the model, for its tokenizer.json.
+        vocabulary: number of ids; all ids are less.
     """
     file = Path(folder) / "tokenizer.json"
     if file.is_file():
@@ -103,8 +106,8 @@ def probe_ids(folder: str | Path, vocabulary: int) -> tuple[list[int], bool]:
 
 
 def measure(model: Any, folder: str | Path, vocabulary: int, device: Any = "cpu") -> Probe:
-    """The probe of a model that is called as in transformers: `model(input_ids).logits` [1, T, V]. Other arguments as of
-    `probe_ids`."""
+    """Returns the probe of a model with transformers' interface: `model(input_ids).logits` [1, T, V]. Other arguments
+    as in `probe_ids`."""
     import torch
 
     ids, of_text = probe_ids(folder, vocabulary)
@@ -119,10 +122,10 @@ def write_probe(folder: Path, probe: Probe) -> None:
 
 
 def expected_probe(folder: str) -> Probe:
-    """The values that the weights of a folder must give.
+    """Returns the values that a folder's weights must produce.
 
     Raises:
-        EngineError: `probe.json` is broken, or transformers cannot load the folder.
+        EngineError: `probe.json` is corrupt, or transformers cannot load the folder.
     """
     file = Path(folder) / FILE
     if file.is_file():
@@ -148,7 +151,7 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
         config = seeing_config(
             language_part(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
         )
-        with no_init_weights():  # drawing numbers for all of them takes longer than reading them
+        with no_init_weights():  # initializing all weights randomly takes longer than reading them
             model = model_class(config).from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -161,7 +164,8 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
 def _fill(model: Any, folder: Path) -> list[str]:
     """Loads a folder's weights into a model; returns the names that are missing in the folder.
 
-    Not by `from_pretrained`, which switches tying off for the whole process while it loads: this runs in threads.
+    It does not use `from_pretrained`, which disables tying for the whole process during loading, because this runs in
+    threads.
     """
     from safetensors.torch import load_file
 

@@ -1,9 +1,10 @@
-"""Memory through which weights go from the trainer's first rank to the engines on its machine. Imports no torch.
+"""Shared memory through which weights go from the trainer's first rank to the engines on its machine. Imports no
+torch.
 
-A slot is a Hugging Face folder in shared memory (`slime.processes.control.memory_dir`) that is overwritten in place, so
-that its memory is reused. Each slot has a lock of the operating system (`flock`), which is released when its holder ends
-for any reason. The trainer holds it exclusively while it writes. Engines whose models run on the slot's memory share it.
-So memory that is in use is never overwritten. If all slots are in use, the trainer makes another.
+A slot is a Hugging Face folder in shared memory (`slime.processes.control.memory_dir`) that is overwritten in place,
+so that its memory is reused. Each slot has a file lock (`flock`), which the kernel releases when its holder ends for
+any reason. The trainer holds the lock exclusively while it writes. Engines whose models use the slot's memory hold it
+shared. So memory in use is never overwritten. If all slots are in use, the trainer creates another.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from slime.errors import EngineError
 
 LOCK = "slot.lock"
 COMPLETE = "digests.json"
-"""The file that is written last."""
+"""The file that is written last; it marks a slot as complete."""
 
 
 def is_slot(folder: Path) -> bool:
@@ -49,7 +50,7 @@ def hold(slot: Path) -> IO[bytes]:
     """Protects a slot from being overwritten until the returned file is closed, or its process has ended.
 
     Raises:
-        EngineError: the slot is being written, or is incomplete.
+        EngineError: the slot is being written or is incomplete.
     """
     lock = open(slot / LOCK, "rb")  # noqa: SIM115 (the caller closes it)
     try:
@@ -64,7 +65,7 @@ def hold(slot: Path) -> IO[bytes]:
 
 
 def copy_slot(slot: Path, folder: Path) -> None:
-    """Copies the version in a slot into a folder. Raises EngineError, as `hold`."""
+    """Copies the version in a slot to a folder. Raises EngineError, as `hold`."""
     with hold(slot):
         for file in sorted(slot.iterdir()):
             if file.name != LOCK:

@@ -1,8 +1,8 @@
-"""A safetensors file that is written tensor by tensor, as they come, several at a time.
+"""A safetensors file that is written tensor by tensor in order of arrival, several at a time.
 
-Nothing but the pieces on their way is held in memory, so weights that lie in parts on many ranks never have to be whole
-on one of them. The space for the header is taken before the names are known; the rest of it stays blank, as the
-format allows (https://github.com/huggingface/safetensors#format).
+Only the pieces in transit are in memory, so weights that are distributed over many ranks are never whole on one of
+them. Space for the header is reserved before the names are known; the unused rest stays blank, as the format allows
+(https://github.com/huggingface/safetensors#format).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from slime.weights.digests import NotFiniteError, TensorDigest, digest_tensor, t
 from slime.weights.mapped import KINDS, WrittenMemory
 
 HEADER_BYTES = 256
-"""For each tensor: its name, dtype, shape and place."""
+"""Header bytes reserved for each tensor: its name, dtype, shape and position."""
 ON_THEIR_WAY = 1 << 30
-"""Bytes of tensors that may wait to be written."""
+"""Most bytes of tensors that may wait to be written."""
 ALONE = 1 << 20
-"""Bytes from which a tensor gets a thread."""
+"""Size in bytes from which a tensor is written by its own thread."""
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -35,9 +35,9 @@ class TensorFile:
     """Use in a `with` block; the file is complete after `finish`.
 
     Args:
-        path: a file that is there already is written over in place, so its memory is used again.
-        tensors: about how many will come.
-        memory: the file lies in shared memory, and is written through this mapping of it.
+        path: an existing file is overwritten in place, so its memory is reused.
+        tensors: approximate number of tensors.
+        memory: mapping through which a file in shared memory is written.
     """
 
     def __init__(self, path: Path, tensors: int, memory: WrittenMemory | None = None) -> None:
@@ -67,7 +67,8 @@ class TensorFile:
             dtype: to cast floating-point numbers to.
 
         Raises:
-            NotFiniteError: of this tensor, or of one before it. OSError: nor could that be written.
+            NotFiniteError: this tensor or an earlier one has a value that is not finite.
+            OSError: this tensor or an earlier one could not be written.
         """
         kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
         tensor = on_host(tensor.detach(), kind)
@@ -87,7 +88,7 @@ class TensorFile:
         self._start(write, size)
 
     def _writer(self, at: int) -> Callable[[memoryview], None]:
-        """Writes data, from byte `at` of the file on."""
+        """Returns a function that writes data from byte `at` of the file on."""
 
         def write_piece(data: memoryview) -> None:
             nonlocal at
@@ -110,7 +111,7 @@ class TensorFile:
         self.bytes_waiting -= size
 
     def finish(self) -> dict[str, TensorDigest]:
-        """Writes the rest, and returns the digests of all tensors by name. Raises as `add`."""
+        """Writes the remaining data, and returns the digests of all tensors by name. Raises as `add`."""
         while self.waiting:
             self._settle_first()
         os.ftruncate(self.file, self.first + self.end)
@@ -129,7 +130,7 @@ class TensorFile:
         return self.digests
 
     def _write_anew(self, fits: bool) -> None:
-        """By the library: for more tensors than were announced, or tensors that lie across their own item size."""
+        """Writes the file with the safetensors library, for more tensors than announced, or unaligned tensors."""
         data = Path(self.path).read_bytes()[self.first :]
         tensors = {
             name: torch.frombuffer(bytearray(data[begin:end]), dtype=kind).reshape(shape)
@@ -141,7 +142,7 @@ class TensorFile:
 
 
 def on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A tensor of a GPU is cast there and copied to memory that the GPU can write to at full speed."""
+    """Copies a tensor to the CPU; a GPU casts it first, and copies it to pinned memory, which is faster."""
     if tensor.device.type == "cpu":
         return tensor
     host = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.device.type == "cuda")
@@ -149,7 +150,7 @@ def on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _write_at(file: int, data: memoryview, place: int) -> int:
-    """All of the data; the system may take it in parts."""
+    """Writes all data; the operating system may accept it in parts."""
     written = 0
     while written < len(data):
         written += os.pwrite(file, data[written:], place + written)

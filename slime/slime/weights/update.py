@@ -1,8 +1,8 @@
-"""A weight update as a transaction over all engines: prepare, persist, switch, verify, announce. No Ray.
+"""A weight update as a transaction over all engines: prepare, persist, switch, verify, announce. Independent of Ray.
 
-Requests in flight go on through all of it. Up to the switch nothing that a client sees has changed, and a
-failure discards the candidate. From the switch on the update rolls forward: an engine that fails is waited
-for and brought to the new version; if it cannot be had in time, all engines go back to the old one.
+Running requests continue during all steps. Before the switch, nothing changes for clients, and a failure discards the
+candidate. After the switch, the update completes on all engines: it waits for a failing engine and brings it to the
+new version. If that takes too long, all engines return to the old version.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ REFUSALS = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`.
+    """New weights that may go live, made by step `rollout_id` (-1: none) from version `parent`.
 
-    `metrics`: of the step. `measurements`: of the gate. `undo`: an older version is gone back to (`drop_turns`,
-    `reason`). `silent`: it is served, and not announced as the policy.
+    `metrics`: metrics of the step. `measurements`: measurements of the gate. `undo`: the candidate is a rollback to
+    an older version (`drop_turns`, `reason`). `silent`: it is served, but not announced as the policy.
     """
 
     weights: WeightVersion
@@ -54,7 +54,7 @@ class Candidate:
 class CandidateRejected(TrainError):
     """A gate rejected the candidate; the live version stays.
 
-    `stage`: which examination found it. `measurements`: measurements up to then, by name.
+    `stage`: the check that rejected it. `measurements`: measurements so far, by name.
     """
 
     def __init__(self, reason: str, stage: str = "", measurements: dict[str, float] | None = None) -> None:
@@ -63,7 +63,7 @@ class CandidateRejected(TrainError):
 
 
 class Gate(Protocol):
-    """Looks at a candidate before any engine does; raises CandidateRejected to keep it from going live."""
+    """Checks a candidate before any engine loads it; raises CandidateRejected to reject it."""
 
     def __call__(self, candidate: Candidate) -> None: ...
 
@@ -72,16 +72,16 @@ OnLive = Callable[[Candidate], None]
 
 
 class WeightUpdate:
-    """Brings candidates live on `engines`, one at a time.
+    """Makes candidates live on `engines`, one at a time.
 
     Args:
         engines: all engines that serve the policy.
         run_dir: run folder with `live_weights.json`.
         on_live: called after every engine confirmed version and checksum.
-        gates: asked in order before anything else happens.
-        patience: seconds that one stage waits for a failing engine before the update is given up.
-        is_away: whether the machine of the engine at this address is lost: then no stage waits for it.
-        is_apart: whether it is another machine, so that the engine reads no memory of this one.
+        gates: run in order before anything else.
+        patience: seconds that one stage waits for a failing engine before the update is aborted.
+        is_away: whether the machine of the engine at this address is lost; if so, no stage waits for it.
+        is_apart: whether the engine is on another machine and cannot read this machine's memory.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class WeightUpdate:
         """Makes the candidate live on all engines.
 
         Args:
-            candidate: its artifact is complete on disk, at the latest when `persist` returns.
+            candidate: its artifact must be complete on disk when `persist` returns.
             persist: called before the switch; returns when checkpoint and artifact are durable.
-            shared: where engines on this machine find the same weights in memory, while `persist` runs. One that
-                does not read them there reads the artifact.
+            shared: slot with the same weights for engines on this machine, valid while `persist` runs. Other engines
+                read the artifact.
 
         Raises:
-            CandidateRejected: a gate refused it; nothing changed.
-            EngineError: an engine refused, or was away for longer than `patience`; every
-                engine that answers holds the old version.
+            CandidateRejected: a gate rejected it; nothing changed.
+            EngineError: an engine rejected it, or was unavailable for longer than `patience`; all reachable engines
+                have the old version.
         """
         for gate in self.gates:
             gate(candidate)
@@ -135,7 +135,7 @@ class WeightUpdate:
         except BaseException:
             self.on_each(discard)
             raise
-        # An engine that restarts from here on comes back with the new version.
+        # from here on, an engine that restarts loads the new version
         write_live(self.run_dir, new)
         try:
             self.on_each(lambda engine: self.until_done(engine, lambda: go_live(engine, new)))
@@ -147,7 +147,8 @@ class WeightUpdate:
     def prepare_shared(
         self, new: WeightVersion, shared: str | None, persist: Callable[[], None]
     ) -> list[Engine]:
-        """Persists, and meanwhile lets engines take the version from shared memory; returns those that have."""
+        """Runs `persist` while engines load the version from shared memory; returns the engines that have loaded
+        it."""
         if shared is None:
             persist()
             return []
@@ -159,7 +160,7 @@ class WeightUpdate:
         return [engine for engine, ready in zip(self.engines, took, strict=True) if ready]
 
     def roll_back(self, old: WeightVersion | None) -> None:
-        """Returns every reachable engine to the old version; an unreachable one starts with it."""
+        """Returns every reachable engine to the old version; an unreachable one will start with it."""
         if old is None:
             logger.error("no earlier version to go back to: engines may differ until the next update")
             return
@@ -171,18 +172,18 @@ class WeightUpdate:
                 logger.warning("%s does not go back to version %d now: %s", engine.url, old.version, error)
 
     def on_each(self, action: Callable[[Engine], T]) -> list[T]:
-        """Runs the action on all engines at the same time; raises the first error after all have ended."""
+        """Runs the action on all engines concurrently; raises the first error after all have ended."""
         with ThreadPoolExecutor(max(1, len(self.engines))) as pool:
             return list(pool.map(action, self.engines))
 
     def until_done(self, engine: Engine, action: Callable[[], None]) -> None:
         """Repeats the action until it succeeds.
 
-        An engine that is away is waited for during `patience` seconds; one that answers and refuses gets
-        `REFUSALS` tries, so that a refusal does not keep two versions live.
+        It waits up to `patience` seconds for an unavailable engine. An engine that rejects the action gets `REFUSALS`
+        tries, so that two versions do not stay live.
 
         Raises:
-            EngineError: the last failure.
+            EngineError: the action failed; this is the last error.
         """
         deadline = time.monotonic() + self.patience
         tries = refusals = 0

@@ -1,4 +1,4 @@
-"""Weight versions: numbers that are never used twice, their artifacts, and the one that is live."""
+"""Weight versions: numbers that are never reused, their artifacts, and the live version."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from claw_base.files import write_json, write_text
 from slime.errors import ConfigError
 
 OWNER = "save.txt"
-"""Names, in a folder of versions, the --save of the run whose they are."""
+"""File in a folder of versions that names the --save folder of their run."""
 
 CHECKSUM_PREFIX = "xxh3:"
-"""Prefix of checksums computed from digests of tensors. Releases up to 0.2.0 hashed all bytes in a row, without a
+"""Prefix of checksums computed from digests of tensors. Releases up to 0.2.0 hashed all bytes in sequence, without a
 prefix."""
 
 
 def is_of_before(checksum: str) -> bool:
-    """Returns whether a release up to 0.2.0 computed it."""
+    """Returns whether a checksum is from a release up to 0.2.0."""
     return not checksum.startswith(CHECKSUM_PREFIX)
 
 
@@ -27,7 +27,7 @@ def is_of_before(checksum: str) -> bool:
 class WeightVersion:
     """One version of the weights as an artifact: a Hugging Face folder and the checksum of its tensors.
 
-    `rollout_id`: the last rollout that it was trained on (-1: none), None if that is not known.
+    `rollout_id`: the last rollout that it was trained on (-1: none), or None if unknown.
     """
 
     version: int
@@ -37,19 +37,19 @@ class WeightVersion:
 
 
 class VersionNumbers:
-    """The durable counter `{save}/version_counter.json`. A number comes once and never again."""
+    """The durable counter `{save}/version_counter.json`. Each number is used only once."""
 
     def __init__(self, save_dir: Path) -> None:
         self.path = save_dir / "version_counter.json"
 
     def last(self) -> int:
-        """The highest number handed out; 0, the model as loaded, belongs to everybody."""
+        """Returns the highest used number; 0 stands for the original model."""
         if not self.path.exists():
             return 0
         return int(json.loads(self.path.read_text())["last"])
 
     def next(self, *seen: int) -> int:
-        """The next number, above the counter and above every version that was `seen` elsewhere."""
+        """Returns the next number, above the counter and above every version `seen` elsewhere."""
         number = max(self.last(), *seen, 0) + 1
         write_json(self.path, {"last": number})
         return number
@@ -61,15 +61,15 @@ def artifact_folder(folder: Path, version: int) -> Path:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Returns whether a version's folder holds an adapter alone."""
+    """Returns whether a version's folder contains only an adapter."""
     return (folder / "adapter_config.json").is_file()
 
 
 def claim_folder(folder: Path, save_dir: Path) -> None:
-    """Creates the folder of a run's versions. Raises ConfigError if those of another run, of the same numbers,
-    lie."""
+    """Creates the folder of a run's versions. Raises ConfigError if it contains another run's versions, whose numbers
+    would be the same."""
     if folder.is_relative_to(save_dir):
-        return  # it moves with it
+        return  # the folder moves with --save
     sign = folder / OWNER
     owner = sign.read_text() if sign.exists() else str(save_dir)
     if owner != str(save_dir):
@@ -86,7 +86,7 @@ def live_file(run_dir: Path) -> Path:
 
 
 def read_live(run_dir: Path) -> WeightVersion | None:
-    """The version that is live, or None before the first one."""
+    """Returns the live version, or None before the first one."""
     path = live_file(run_dir)
     if not path.exists():
         return None
@@ -95,8 +95,8 @@ def read_live(run_dir: Path) -> WeightVersion | None:
 
 
 def forget_lost(run_dir: Path) -> WeightVersion | None:
-    """Names no live version where the folder of the one that was live is gone, so that engines start with the model
-    as it was given until the trainer's weights go live again; returns the lost version."""
+    """Clears the live version if its folder is missing, and returns it. Engines then start with the original model
+    until the trainer's weights go live again."""
     live = read_live(run_dir)
     if live is None or Path(live.path).is_dir():
         return None
@@ -105,8 +105,8 @@ def forget_lost(run_dir: Path) -> WeightVersion | None:
 
 
 def write_live(run_dir: Path, live: WeightVersion | None) -> None:
-    """Names the version that is live (None: none). A path inside the run folder is written relative to it, so that
-    the folder can be moved."""
+    """Records the live version (None: none). A path inside the run folder is stored relative to it, so that the
+    folder can be moved."""
     if live is None:
         live_file(run_dir).unlink(missing_ok=True)
         return
@@ -117,9 +117,9 @@ def write_live(run_dir: Path, live: WeightVersion | None) -> None:
 
 
 def prune(folder: Path, pattern: str, keep: int, spare: set[Path]) -> list[Path]:
-    """Removes all but the `keep` newest (by name) folders that match, except those in `spare`.
+    """Removes all but the `keep` newest (by name) matching folders, except those in `spare`.
 
-    Returns the removed ones. `keep` 0 or less keeps everything.
+    Returns the removed ones. `keep` 0 or less removes nothing.
     """
     if keep <= 0:
         return []

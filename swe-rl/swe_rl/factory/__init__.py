@@ -1,1 +1,1 @@
-"""Creates instances from any Python package with tests: small changes that break some of them."""
+"""Creates instances from any Python package with tests, by small changes that make some tests fail."""

@@ -1,4 +1,4 @@
-"""Creates instances of a package: breaks it in one place, and keeps bugs that its tests detect.
+"""Creates instances of a package: inserts single bugs, and keeps those that its tests detect.
 
 python -m swe_rl.factory boltons==26.2.0 --count 8 --seed 1 --output instances.jsonl
 """
@@ -35,16 +35,16 @@ def candidates(source: Path) -> list[Mutation]:
         file = PurePosixPath(path.relative_to(source).as_posix())
         if is_test(file) or is_configuration(file) or SKIPPED & set(file.parts):
             continue
-        with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # code for another Python
+        with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # code for another Python version
             all_mutations += mutations(path.read_text(), str(file))
     return all_mutations
 
 
 def sound_tests(repository: str, seconds: float) -> set[str]:
-    """Tests that pass twice in the unbroken repository: what fails once only is no judge.
+    """Returns the tests that pass twice in the unbroken repository; tests that fail once are unreliable.
 
     Raises:
-        DataError: none passes.
+        DataError: no test passes.
     """
     passed: list[set[str]] = []
     for _ in range(2):
@@ -59,10 +59,11 @@ def sound_tests(repository: str, seconds: float) -> set[str]:
 
 
 def instances(repository: str, count: int, seed: int, seconds: float) -> Iterator[Instance]:
-    """Up to `count` instances, no two in one function. The same seed gives the same instances.
+    """Yields up to `count` instances, at most one per function. The same seed gives the same instances.
 
     Raises:
-        DataError: the package has no tests that pass here. ConfigError: it could not be fetched.
+        DataError: the package has no tests that pass here.
+        ConfigError: it could not be fetched.
     """
     source = source_of(repository)
     sound, chosen = sound_tests(repository, seconds), candidates(source)
@@ -82,7 +83,7 @@ def instances(repository: str, count: int, seed: int, seconds: float) -> Iterato
 
 
 def tried(repository: str, bug: Mutation, sound: set[str], seconds: float) -> Instance | None:
-    """Returns the instance of a bug that some tests notice and the others survive; None for any other bug."""
+    """Returns the instance of a bug that some tests detect and others pass with; None for any other bug."""
     with contextlib.closing(Workspace(source_of(repository))) as copy:
         copy.write(bug.file, bug.apply((source_of(repository) / bug.file).read_text()).encode())
         verdicts = run_tests(copy, tests_for(bug, sound), seconds)
@@ -108,14 +109,15 @@ def tried(repository: str, bug: Mutation, sound: set[str], seconds: float) -> In
 
 
 def tests_for(bug: Mutation, sound: set[str]) -> list[str]:
-    """Files of tests that are named after the module, if there are some, else none: all of them run."""
+    """Returns the test files named after the module; an empty list, which runs all tests, if there are none."""
     stem = PurePosixPath(bug.file).stem.strip("_")
     files = sorted({test.split("::")[0] for test in sound})
     return [file for file in files if stem in PurePosixPath(file).stem]
 
 
 def statement(bug: Mutation, failing: list[str], verdicts: Verdicts) -> str:
-    """Returns a person's bug report: where it fails and the observed values, not the tests' code or the kind of bug."""
+    """Returns a user's bug report: where it fails and the observed values, without the tests' code or the kind of
+    bug."""
     module = PurePosixPath(bug.file).with_suffix("").as_posix().removeprefix("src/").replace("/", ".")
     seen = list(
         dict.fromkeys(verdicts.why[test].splitlines()[0] for test in failing if verdicts.why.get(test))

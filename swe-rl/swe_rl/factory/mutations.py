@@ -1,7 +1,7 @@
-"""Small bugs in Python source: each replaces one expression or statement on one line by one of the same kind.
+"""Small bugs in Python source: each replaces an expression or statement on one line by a similar one.
 
-The kinds follow mutation testing and the procedural bugs of SWE-smith (arXiv 2504.21798): operators swapped, conditions
-turned, constants off by one, arguments exchanged, statements left out.
+The kinds follow mutation testing and the procedural bugs of SWE-smith (arXiv 2504.21798): swapped operators, negated
+conditions, constants off by one, exchanged arguments, omitted statements.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of one file, as a recipe: it holds no more of the source than the fragment that it replaces.
+    """A change of one file, as a recipe: it contains only the source fragment that it replaces.
 
     Attributes:
         file: path in the repository, with "/".
-        line: of the fragment, from 1. column: characters before it.
+        line: line of the fragment, from 1.
+        column: characters before it.
         before, after: the fragment, and its replacement.
-        kind: the kind of change. function: qualified name of what it is in.
+        kind: the kind of change.
+        function: qualified name of the containing function.
     """
 
     file: str
@@ -55,7 +57,7 @@ class Mutation:
         """Returns the source with the bug.
 
         Raises:
-            ValueError: another fragment stands there, so this is another version of the file.
+            ValueError: the fragment is not at this position, so the file is another version.
         """
         return self._replaced(source, self.before, self.after)
 
@@ -81,12 +83,12 @@ def mutations(source: str, file: str) -> Iterator[Mutation]:
     """Yields every mutation of the functions of a file, in the order of the source.
 
     Raises:
-        SyntaxError: the file is no Python of this version.
+        SyntaxError: the file is not valid for this Python version.
     """
     lines = source.splitlines(keepends=True)
     for node, function in _in_functions(ast.parse(source), ""):
         if node.lineno != node.end_lineno or node.end_col_offset is None:
-            continue  # a fragment of several lines would lose its layout
+            continue  # replacing a fragment of several lines would lose its layout
         row = lines[node.lineno - 1].encode()
         before = row[node.col_offset : node.end_col_offset].decode()
         column = len(row[: node.col_offset].decode())
@@ -96,7 +98,7 @@ def mutations(source: str, file: str) -> Iterator[Mutation]:
 
 
 def compiles(source: str) -> bool:
-    """Returns whether this is Python; a mutation may break the code around its fragment."""
+    """Returns whether the source is valid Python; a mutation may break the code around its fragment."""
     try:
         ast.parse(source)
     except SyntaxError:
@@ -105,7 +107,7 @@ def compiles(source: str) -> bool:
 
 
 def _in_functions(node: ast.AST, name: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """Expressions and statements of functions, each with its function's qualified name."""
+    """Yields expressions and statements of functions, each with the function's qualified name."""
     for child in ast.iter_child_nodes(node):
         inner = name
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -116,7 +118,7 @@ def _in_functions(node: ast.AST, name: str) -> Iterator[tuple[ast.expr | ast.stm
             and name
         ):
             yield child, name
-        # Positions in f-strings are those of the whole before Python 3.12
+        # before Python 3.12, positions in an f-string are those of the whole string
         if not isinstance(child, ast.JoinedStr):
             yield from _in_functions(child, inner)
 

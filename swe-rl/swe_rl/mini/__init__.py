@@ -1,4 +1,4 @@
-"""mini-swe-agent as the loop of an episode: its agent, its prompts and its formats, over our engine and our sandbox."""
+"""Runs mini-swe-agent as the loop of an episode: its agent, prompts and formats, with our engine and sandbox."""
 
 from swe_rl.mini.environment import MiniSweEnvironment, TextFormat
 

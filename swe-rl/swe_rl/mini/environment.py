@@ -1,5 +1,6 @@
-"""mini-swe-agent's loop turned inside out: its agent runs in a thread and asks for answers; to the episode it is an
-environment. So answers are sampled, recorded and trained on like those of any other agent, in exact ids."""
+"""Inverts mini-swe-agent's loop: its agent runs in a thread and requests answers, so that it appears as an
+environment to the episode. Its answers are therefore sampled, recorded and trained like those of any other agent,
+with exact token ids."""
 
 from __future__ import annotations
 
@@ -22,21 +23,21 @@ from swe_rl.grade import Grader
 from swe_rl.instance import Instance
 from swe_rl.mini.parts import AskingModel, BoxedCommands, configuration, load, module, tools_of
 
-PLACE = "/testbed"  # the package's prompts name it
+PLACE = "/testbed"  # the prompts of the package mention this path
 STATUS = {"Submitted": "submitted", "LimitsExceeded": "step_limit", "RepeatedFormatError": "format_errors"}
 
 
 class TextFormat(CallFormat):
-    """The agent parses answers itself, and reports errors in them to the model itself."""
+    """A format for an agent that parses answers itself, and itself reports errors to the model."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """Returns the calls that can be parsed, for counts and judges."""
+        """Returns the calls that can be parsed; they are used for counts and judges."""
         return tuple(ToolCall(name, arguments) for name, arguments in loose_calls(text))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The agent's last word: its exit status and what it submitted, or what it raised."""
+    """The agent's result: its exit status and submission, or its exception."""
 
     status: str = ""
     submission: str = ""
@@ -48,7 +49,7 @@ class _Closed(Exception):
 
 
 class Seat:
-    """One run of the package's agent in a separate thread. It waits in `ask` while the model thinks."""
+    """One run of the package's agent in a separate thread. The thread waits in `ask` while the model generates."""
 
     def __init__(self, run: Callable[[Callable[[list[Message]], str]], dict[str, Any]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,13 +63,14 @@ class Seat:
         return self._thread.is_alive()
 
     async def next(self, answer: str | None = None) -> list[Message] | Ended:
-        """Passes the answer on, if there is one; returns the next messages for the model, or the end."""
+        """Sends `answer` to the agent if it is given; returns the next messages for the model, or the agent's
+        result."""
         if answer is not None:
             self._answers.put(answer)
         return await self._events.get()
 
     async def close(self) -> None:
-        """Ends the agent; a command that runs is waited for."""
+        """Ends the agent; waits for a running command."""
         self._answers.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -87,7 +89,7 @@ class Seat:
             self._say(Ended(error=error))
 
     def _say(self, event: list[Message] | Ended) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
 
@@ -96,7 +98,7 @@ class MiniSweEnvironment(SweEnvironment):
 
     Args:
         config: one of its configurations, or a file; see `configuration`.
-        steps: answers of the model.
+        steps: limit of the model's answers.
     """
 
     place = PLACE
@@ -117,7 +119,7 @@ class MiniSweEnvironment(SweEnvironment):
         self.submission = ""
 
     async def reset(self, task: Task) -> Start:
-        """Raises DataError for a task that is no instance, ConfigError for a configuration that the agent refuses."""
+        """Raises DataError for a task without an instance, ConfigError for a configuration that the agent rejects."""
         await self.prepare(task)
         self.seat = Seat(self._run)
         first = await self.seat.next()
@@ -126,7 +128,7 @@ class MiniSweEnvironment(SweEnvironment):
         return Start(first, tools_of(self.config["model"]))
 
     async def step(self, action: Action) -> Observation:
-        """Raises what the sandbox raised in a command."""
+        """Raises the sandbox's exception if a command failed with one."""
         assert self.seat is not None, "reset comes first"
         event = await self.seat.next(action.text)
         if not isinstance(event, Ended):
@@ -143,7 +145,7 @@ class MiniSweEnvironment(SweEnvironment):
         return Outcome(outcome.score, outcome.solved, {**outcome.details, "format_errors": errors})
 
     async def patch(self) -> tuple[str, str]:
-        """Returns the submission if it is a patch; else the difference from a clean index."""
+        """Returns the submission if it is a patch; otherwise the difference from a clean index."""
         if self.submission.startswith("diff --git "):
             return self.submission, "submission"
         return await super().patch()
@@ -155,7 +157,7 @@ class MiniSweEnvironment(SweEnvironment):
         await super().close()
 
     def _run(self, ask: Callable[[list[Message]], str]) -> dict[str, Any]:
-        """Runs in the agent's thread."""
+        """Runs the agent, in its thread."""
         load()
         assert self.instance is not None
         commands = BoxedCommands(self._command, self.place)

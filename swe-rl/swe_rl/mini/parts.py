@@ -1,4 +1,4 @@
-"""The model and the environment of mini-swe-agent's agent: the model gets each answer from a callback, and the
+"""The model and the environment for mini-swe-agent's agent: the model gets each answer from a callback, and the
 environment runs commands in a sandbox."""
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from swe_rl.repository import installed
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 BLOCK = r"```mswea_bash_command\s*\n(.*?)\n```"
-"""Default expression with which the package's text-based models find a command."""
+"""Default expression by which the package's text-based models find a command."""
 
 
 @dataclass
 class AskingModel:
-    """The package's `Model`. How it writes calls depends on the configuration: as tool calls, or as one block of text.
+    """Implements the package's `Model`. The configuration decides whether calls are tool calls or a block of text.
 
     Attributes:
         settings: the section `model` of the configuration.
-        ask: gives messages that the model has not seen yet, and waits for its answer.
+        ask: sends messages that are new to the model, and waits for its answer.
     """
 
     settings: Mapping[str, Any]
@@ -51,15 +51,15 @@ class AskingModel:
         return writes_text(self.settings)
 
     def query(self, messages: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
-        """Returns the answer, with its actions. Raises the package's FormatError."""
+        """Returns the answer with its actions. Raises the package's FormatError."""
         new = [{"role": one["role"], "content": one["content"]} for one in messages[self.shown_count :]]
         text = self.ask(new)
-        self.shown_count = len(messages) + 1  # the answer itself is not shown to who wrote it
+        self.shown_count = len(messages) + 1  # the answer itself is not sent back to the model
         try:
             actions = self._actions(text)
         except module("minisweagent.exceptions").FormatError:
             self.format_errors += 1
-            self.shown_count -= 1  # the agent keeps no answer that it could not read
+            self.shown_count -= 1  # the agent does not keep an answer that it could not parse
             raise
         return {"role": "assistant", "content": text, "extra": {"actions": actions, "cost": 0.0}}
 
@@ -112,7 +112,7 @@ class AskingModel:
 
 
 def writes_text(settings: Mapping[str, Any]) -> bool:
-    """Returns whether commands come as blocks in the text; otherwise as tool calls."""
+    """Returns whether commands are blocks in the text; otherwise, they are tool calls."""
     return "action_regex" in settings or "triple backticks" in settings.get("format_error_template", "")
 
 
@@ -126,13 +126,13 @@ def tools_of(settings: Mapping[str, Any]) -> tuple[Tool, ...]:
 
 @dataclass
 class BoxedCommands:
-    """The package's `Environment`: runs each command in a separate sandbox, in the repository's folder."""
+    """Implements the package's `Environment`: runs each command in a separate sandbox, in the repository's folder."""
 
     run: Callable[[str], Finished]
     place: str
 
     def execute(self, action: Mapping[str, Any], cwd: str = "") -> dict[str, Any]:
-        """Raises the package's Submitted at the command that ends the episode."""
+        """Raises the package's Submitted for the command that ends the episode."""
         done = self.run(str(action.get("command", "")))
         code = -1 if done.exit_code is None else done.exit_code
         output = {"output": done.output, "returncode": code, "exception_info": done.error or ""}
@@ -152,17 +152,17 @@ class BoxedCommands:
 
 
 ALONE = ("mini-swe-agent==2.4.6",)
-"""Installed without what it names: of its 80 packages, those that talk to models are not used here."""
+"""Installed without its dependencies: most of these 80 packages connect to models and are not used here."""
 WITH = ("platformdirs==4.14.7", "python-dotenv==1.2.4", "rich==15.0.0")
 SECTIONS = ("agent", "model")
 
 
 @functools.cache
 def load() -> None:
-    """Makes `minisweagent` importable. Installed packages come first.
+    """Makes `minisweagent` importable. An installed package takes precedence.
 
     Raises:
-        ConfigError: it could not be fetched.
+        ConfigError: the package could not be fetched.
     """
     if importlib.util.find_spec("minisweagent") is None:
         version = "{}.{}".format(*sys.version_info)
@@ -185,7 +185,7 @@ def configuration(name: str) -> dict[str, Any]:
     sections.
 
     Raises:
-        ConfigError: there is none, or it lacks the section of the agent or of the model.
+        ConfigError: the configuration does not exist, or lacks the section of the agent or the model.
     """
     load()
     get = module("minisweagent.config").get_config_from_spec

@@ -1,1 +1,1 @@
-"""Readers of problems (DAPO-Math, AIME and their like) and of ReTool's conversations."""
+"""Readers of problems (DAPO-Math, AIME and similar) and of ReTool's conversations."""

@@ -1,4 +1,4 @@
-"""Prepares files for a run:
+"""Prepares data files for a run:
 
 python -m toolcall_rl.data problems dapo-math-17k.parquet --out problems.jsonl --without aime-2024.jsonl
 python -m toolcall_rl.data sft ReTool-SFT.parquet --out retool_sft.jsonl

@@ -1,8 +1,8 @@
-"""ReTool's conversations for supervised fine-tuning, in the very form that an episode has.
+"""Converts ReTool's conversations for supervised fine-tuning to the exact form of an episode.
 
-As published, an answer holds its code and what the interpreter gave in one text, so a model would learn to write results
-of its own. Here each becomes messages of its own: calls in `<tool_call>`, results as messages of the tool, on which
-nothing is trained.
+In the published data, an answer contains both its code and the interpreter's results, so a model would learn to
+invent results. Here they are split into separate messages: calls in `<tool_call>`, and results as tool messages,
+which are not trained on.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from toolcall_rl.prompt import first_messages
 _RUN = re.compile(r"<code>(.*?)</code>\s*<interpreter>(.*?)</interpreter>", re.DOTALL)
 _FENCE = re.compile(r"^\s*```(?:python|py)?[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
 QUESTION = "*user question:*"
-"""Ends ReTool's instructions in front of a problem, which teach `<code>`; the system message takes their place."""
+"""The end of ReTool's instructions before a problem, which teach `<code>`; they are replaced by the system
+message."""
 ROLES = {"human": "user", "gpt": "assistant"}
 
 
 def conversations(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Kept:
-    """Rows {"messages", "tools"}; a conversation whose markup does not close is left out and counted.
+    """Converts rows {"messages", "tools"}; a conversation with unclosed markup is skipped and counted.
 
     Raises:
-        DataError: a row without messages, with its place.
+        DataError: a row has no messages; the error names the row.
     """
     kept, tools = Kept(left_out=Counter()), [PYTHON.spec()]
     for where, row in rows:
@@ -58,8 +59,7 @@ def _message(where: str, turn: object) -> Message:
 
 
 def _parts(message: Message) -> list[Message]:
-    """Returns the turns of an answer that contains code and its results; a question without its instructions on other
-    markup."""
+    """Splits an answer with code and results into turns; removes instructions for other markup from a question."""
     if message["role"] != "assistant":
         return [{**message, "content": message["content"].rpartition(QUESTION)[2].strip()}]
     parts: list[Message] = []
@@ -74,7 +74,7 @@ def _parts(message: Message) -> list[Message]:
 
 
 def call(code: str) -> str:
-    """Code as the call that an episode reads."""
+    """Formats code as a tool call that an episode can parse."""
     fenced = _FENCE.match(code)
     bare = (fenced[1] if fenced else code).strip("\n")
     return f"<tool_call>\n{json.dumps({'name': PYTHON.name, 'arguments': {'code': bare}})}\n</tool_call>"

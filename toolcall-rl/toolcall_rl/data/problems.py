@@ -1,7 +1,7 @@
-"""Problems with answers, from files as they are published, as rows that `--prompt-data` takes.
+"""Converts published files of problems with answers to rows for `--prompt-data`.
 
-Known are DAPO-Math-17k (messages, the answer in `reward_model`), AIME's files (problem and answer under several names)
-and rows that are right already. The first of these holds each problem a hundred times: a problem is kept once.
+Supported are DAPO-Math-17k (messages, the answer in `reward_model`), AIME's files (several names for problem and
+answer), and rows in the final form. DAPO-Math-17k repeats each problem a hundred times; every problem is kept once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass
 class Kept:
-    """Rows, and how many others were left out, by why."""
+    """The kept rows, and the number of skipped ones by reason."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 def read_rows(files: Sequence[str | Path]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) of all files, JSON Lines or Parquet. Raises ConfigError or DataError with the place."""
+    """Yields (position, row) for all files, JSON Lines or Parquet. Raises ConfigError or DataError with the
+    position."""
     for file in files:
         yield from PromptFile.parse(str(file)).read()
 
@@ -41,13 +42,13 @@ def read_rows(files: Sequence[str | Path]) -> Iterator[tuple[str, dict[str, Any]
 def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[str] = ()) -> Kept:
     """Returns each problem once, in the order of the rows.
 
-    Two rows with one problem and different answers are both left out: the right one is unknown.
+    A problem with different answers is skipped, because the correct one is unknown.
 
     Args:
-        without: texts of problems that must not come, such as those of an evaluation.
+        without: problems to exclude, such as those of an evaluation.
 
     Raises:
-        DataError: a row without a problem or an answer, with its place.
+        DataError: a row has no problem or no answer; the error names the row.
     """
     kept, forbidden = Kept(), {same(text) for text in without}
     by_key: dict[str, dict[str, Any]] = {}
@@ -72,12 +73,12 @@ def problems(rows: Iterable[tuple[str, Mapping[str, Any]]], without: Iterable[st
 
 
 def same(text: str) -> str:
-    """Returns a key that is equal for all printings of one problem."""
+    """Returns a key that is equal for all typographic variants of a problem."""
     return _SPACES.sub(" ", text).strip()
 
 
 def problem_of(where: str, row: Mapping[str, Any]) -> str:
-    """Returns the problem alone, without DAPO's words around it, which ask for another form of answer."""
+    """Returns only the problem, without DAPO's surrounding instructions, which ask for another answer format."""
     for name in PROMPTS:
         value = row.get(name)
         if isinstance(value, list) and value:
@@ -90,7 +91,7 @@ def problem_of(where: str, row: Mapping[str, Any]) -> str:
 
 
 def answer_of(where: str, row: Mapping[str, Any]) -> str:
-    """Returns the right answer as text."""
+    """Returns the correct answer as text."""
     model = row.get("reward_model")
     values = [row.get(name) for name in ANSWERS]
     values += [model.get("ground_truth")] if isinstance(model, Mapping) else []

@@ -1,1 +1,1 @@
-"""The tools of a model, as `TOOLS_CONFIG` names them: Python in the sandbox, Python functions, MCP servers."""
+"""The tools in `TOOLS_CONFIG`: Python in the sandbox, Python functions, MCP servers."""

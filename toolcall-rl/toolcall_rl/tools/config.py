@@ -1,4 +1,4 @@
-"""`TOOLS_CONFIG`: JSON, as a file or as the text itself.
+"""Reads `TOOLS_CONFIG`: JSON, given as a file or as the text itself.
 
 {"include": ["more.json"],
  "tools": [
@@ -41,11 +41,11 @@ NEEDED = {"python": (), "function": ("path",), "mcp": ("command",)}
 
 
 def read_tools(config: str = "") -> Toolset:
-    """Returns the tools of `TOOLS_CONFIG`; the interpreter alone if it is empty.
+    """Returns the tools of `TOOLS_CONFIG`; only the interpreter if it is empty.
 
     Raises:
-        ConfigError: no such file, no JSON, a file that includes itself, an unknown name, a value out of
-            range, two tools of one name.
+        ConfigError: a missing file, invalid JSON, a file that includes itself, an unknown name, a value out of range,
+            or two tools with one name.
     """
     entries = _entries(config or DEFAULT, ())
     if not entries:
@@ -59,7 +59,7 @@ def read_tools(config: str = "") -> Toolset:
 
 
 def _entries(config: str, within: tuple[Path, ...]) -> list[tuple[str, Mapping[str, Any]]]:
-    """(where it stands, entry) of a config and of all that it includes."""
+    """Returns (position, entry) of a config and of all files that it includes."""
     where, text, folder = "TOOLS_CONFIG", config, Path.cwd()
     if not config.lstrip().startswith("{"):
         path = Path(config).expanduser().resolve()
@@ -128,7 +128,7 @@ def _limits(entry: Mapping[str, Any]) -> CallLimits:
 
 def _python(where: str, entry: Mapping[str, Any], limits: CallLimits) -> Source:
     box = {name: entry[name] for name in ("cpu_seconds", "processes") if name in entry}
-    # Its end is cut off by who shows it
+    # the caller shortens the output further
     box["output_chars"] = max(Limits.output_chars, 2 * limits.output_chars)
     box |= {
         to: entry[name] << 20

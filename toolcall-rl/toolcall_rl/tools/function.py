@@ -1,4 +1,4 @@
-"""Python functions as tools. They are the user's own code and run in this process, outside of the sandbox."""
+"""Python functions as tools. They are the user's own code and run in this process, outside the sandbox."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ LONGEST_ERROR = 300
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """One function, with the arguments of `tool` as keywords; what it gives is shown as text, else as JSON.
+    """One function, called with a tool's arguments as keywords. Its result is shown as text if it is a string, else
+    as JSON.
 
     Attributes:
-        threads: in which it runs; one that hangs keeps its place.
+        threads: threads that run the function; a hanging call occupies one.
     """
 
     function: Callable[..., object]
@@ -42,7 +43,7 @@ class FunctionSource:
 
 
 class _Calls:
-    """A function has nothing of its own in an episode."""
+    """The function within one episode, which has no state of its own."""
 
     def __init__(self, source: FunctionSource) -> None:
         self.source = source
@@ -53,7 +54,7 @@ class _Calls:
             result = await asyncio.wait_for(running, self.source.limits.seconds)
         except TimeoutError:
             return f"Error: {name} ran longer than {self.source.limits.seconds:g} s"
-        except Exception as error:  # the tool's own, which the model may mend
+        except Exception as error:  # an error of the tool, which the model can correct
             return f"Error: {type(error).__name__}: {error}"[:LONGEST_ERROR]
         return result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
 
@@ -62,12 +63,12 @@ class _Calls:
 
 
 def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]) -> Tool:
-    """Returns the tool that a function is, by its signature and its docstring; `about` may give description and
+    """Returns the tool for a function, from its signature and docstring; `about` may override description and
     parameters.
 
     Raises:
-        ConfigError: a parameter whose type JSON does not have, or that has no name; parameters that no call satisfies, or
-            that are not those of the function.
+        ConfigError: a parameter has no name or a type that JSON lacks; no call can satisfy the schema, or it does not
+            match the function.
     """
     described = str(about.get("description") or inspect.getdoc(function) or "").strip()
     schema = about.get("parameters") or _schema(function, name)
@@ -77,7 +78,7 @@ def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]
 
 
 def _unlike(schema: Mapping[str, Any], function: Callable[..., object]) -> str | None:
-    """Returns why the function takes no call that its schema allows; None if it takes one."""
+    """Returns why the function accepts no call that its schema allows; None if it accepts one."""
     parameters = inspect.signature(function).parameters
     required = set(schema.get("required", []))
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -109,7 +110,7 @@ def _schema(function: Callable[..., object], name: str) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> str | None:
-    """JSON's name of a type; of `X | None` that of X."""
+    """Returns JSON's name of a type; for `X | None`, that of X."""
     parts = [one for one in typing.get_args(hint) if one is not NoneType]
     if typing.get_origin(hint) in (typing.Union, UnionType) and len(parts) == 1:
         hint = parts[0]

@@ -1,4 +1,4 @@
-"""Tools of an MCP server: one process for all episodes of a run, started again if it has ended."""
+"""Tools of an MCP server: one process for all episodes of a run, restarted after it has ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from toolcall_rl.tools.toolset import CallLimits, Opened
 
 @dataclass
 class McpSource:
-    """The server is the user's own program and runs outside of the sandbox, with PATH, HOME and what the config names.
+    """An MCP server, which is the user's own program and runs outside the sandbox. Its environment is PATH, HOME and
+    the variables in the config.
 
     Attributes:
-        only: names of tools that are offered; none: all.
-        prefix: of the names under which the model sees them.
-        parallel: calls at a time.
+        only: names of the offered tools; empty: all.
+        prefix: added to the tools' names for the model.
+        parallel: concurrent calls.
     """
 
     command: Sequence[str]
@@ -38,7 +39,7 @@ class McpSource:
         self.starting, self.places = asyncio.Lock(), asyncio.Semaphore(self.parallel)
 
     async def connected(self) -> McpClient:
-        """The running server. Raises EnvironmentAway."""
+        """Returns the client of the running server. Raises EnvironmentAway."""
         async with self.starting:
             if self.client is None or not self.client.alive:
                 if self.client is not None:
@@ -70,7 +71,7 @@ class McpSource:
             cursor = {"cursor": more}
 
     def _tool(self, row: Mapping[str, Any]) -> Tool:
-        """Raises ConfigError: no call can be what its schema asks for."""
+        """Raises ConfigError if no call can satisfy the tool's schema."""
         schema = row.get("inputSchema") or {"type": "object", "properties": {}}
         if problem := problem_of(schema):
             raise ConfigError(f"tool {row['name']} of {self.command[0]}: {problem}; leave it out with only")
@@ -90,7 +91,7 @@ class McpSource:
 
 
 class _Calls:
-    """The process belongs to the run, so an episode ends nothing."""
+    """The server within one episode; the process belongs to the run, so the end of an episode does not end it."""
 
     def __init__(self, source: McpSource) -> None:
         self.source = source
@@ -112,7 +113,8 @@ class _Calls:
 
 
 def text_of(result: Any) -> str:
-    """Returns the result of a call: its texts, or its structured content as JSON; other content by its kind."""
+    """Returns the result of a call: its texts, or its structured content as JSON; other content is named by its
+    type."""
     if not isinstance(result, dict):
         return json.dumps(result)
     content = [one for one in result.get("content") or [] if isinstance(one, dict)]

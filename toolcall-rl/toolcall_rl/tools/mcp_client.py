@@ -1,4 +1,5 @@
-"""A client of Model Context Protocol servers over stdio: a line of JSON-RPC a message (specification of 2025-06-18)."""
+"""A client of Model Context Protocol servers over stdio: one line of JSON-RPC per message (specification of
+2025-06-18)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ END_SECONDS = 2.0
 
 
 class McpError(Exception):
-    """A server's refusal, in its words."""
+    """The server's error message."""
 
 
 class McpClient:
@@ -32,7 +33,7 @@ class McpClient:
         self.reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises EnvironmentAway: it did not start, or did not greet."""
+        """Raises EnvironmentAway if the server did not start or complete the handshake."""
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *self.command,
@@ -68,9 +69,9 @@ class McpClient:
         """Returns the result of a request.
 
         Raises:
-            McpError: the server refuses it.
-            TimeoutError: it gives no answer in time; the request is cancelled.
-            EnvironmentAway: it is gone.
+            McpError: the server rejects it.
+            TimeoutError: no answer arrived in time; the request is cancelled.
+            EnvironmentAway: the server has ended.
         """
         self.number += 1
         number, future = self.number, asyncio.get_running_loop().create_future()
@@ -99,10 +100,10 @@ class McpClient:
         assert self.process is not None and self.process.stdout is not None
         try:
             while line := await self.process.stdout.readline():
-                with contextlib.suppress(ValueError):  # some servers print into their own channel
+                with contextlib.suppress(ValueError):  # some servers print other text to this channel
                     await self._received(json.loads(line))
         except (ValueError, EnvironmentAway):
-            pass  # a line beyond the limit, or no caller to answer
+            pass  # the line exceeds the limit, or no caller waits for it
         finally:
             for future in self.waiting.values():
                 if not future.done():
@@ -112,7 +113,7 @@ class McpClient:
         if not isinstance(message, dict):
             return
         if "method" in message:
-            if "id" in message:  # a ping, or something this client did not offer
+            if "id" in message:  # a ping, or a request for a feature that this client does not offer
                 pong = (
                     {"result": {}}
                     if message["method"] == "ping"
@@ -132,7 +133,7 @@ class McpClient:
             future.set_result(message.get("result"))
 
     async def close(self) -> None:
-        """Closes its input, as the protocol asks, and kills it if it does not end."""
+        """Closes the server's input, as the protocol requires, and kills it if it does not exit."""
         if self.process is None:
             return
         await end_child(self.process, END_SECONDS)

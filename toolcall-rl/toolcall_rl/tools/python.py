@@ -1,4 +1,4 @@
-"""The Python interpreter: one session an episode, in the sandbox."""
+"""The Python interpreter: one session per episode, in the sandbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcall_rl.tools.toolset import CallLimits, Opened
 
 @dataclass(frozen=True)
 class PythonSource:
-    """Variables are kept between the calls of an episode."""
+    """Interpreter sessions, which keep their variables between the calls of an episode."""
 
     name: str = PYTHON.name
     limits: CallLimits = field(default_factory=CallLimits)
@@ -28,7 +28,7 @@ class PythonSource:
         return _Session(PythonTool(self.box, self.limits.seconds))
 
     def try_one(self) -> None:
-        """Raises ConfigError: there is no sandbox, or no interpreter comes up within the limits."""
+        """Raises ConfigError if there is no sandbox, or if no interpreter starts within the limits."""
         with PythonSession(self.box) as session:
             try:
                 session.start()

@@ -16,12 +16,12 @@ NOTHING = "(no output)"
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Of one tool.
+    """Limits of one tool.
 
     Attributes:
-        seconds: of one call.
-        output_chars: of what it gives; the rest is left out.
-        calls: in one episode.
+        seconds: time of one call.
+        output_chars: length of a result; the rest is omitted.
+        calls: calls in one episode.
     """
 
     seconds: float = 10.0
@@ -30,23 +30,23 @@ class CallLimits:
 
 
 class Source(Protocol):
-    """A source of tools, for a whole run."""
+    """A source of tools, shared by a whole run."""
 
     @property
     def limits(self) -> CallLimits: ...
 
     async def tools(self) -> Sequence[Tool]:
-        """Raises EnvironmentAway if a server does not answer."""
+        """Raises EnvironmentAway if a server does not respond."""
         ...
 
     def opened(self) -> Opened: ...
 
 
 class Opened(Protocol):
-    """A source in one episode."""
+    """A source opened for one episode."""
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Returns the tool's result, for the model; errors of the tool too. Raises EnvironmentAway."""
+        """Returns the tool's result, or its error, as text for the model. Raises EnvironmentAway."""
         ...
 
     async def close(self) -> None: ...
@@ -57,7 +57,7 @@ class Toolset:
     """All tools of a run.
 
     Attributes:
-        python: name of the interpreter that `<code>` goes to; None without one.
+        python: name of the interpreter that runs `<code>`; None if there is none.
     """
 
     sources: tuple[Source, ...]
@@ -77,8 +77,8 @@ class EpisodeTools:
         self.counts: Counter[str] = Counter()
 
     async def specs(self) -> tuple[Tool, ...]:
-        """Returns the tools of all sources. Raises ConfigError if two tools have one name, EnvironmentAway if a
-        server is away."""
+        """Returns the tools of all sources. Raises ConfigError if two tools have the same name, EnvironmentAway if a
+        server is unavailable."""
         specs: list[Tool] = []
         for source in self.toolset.sources:
             for tool in await source.tools():
@@ -106,8 +106,8 @@ class EpisodeTools:
 
 
 def cut(text: str, longest: int) -> str:
-    """Returns at most `longest` characters, and the number of omitted ones. Half a character, which no tokenizer
-    takes, is a "?"."""
+    """Returns at most `longest` characters, followed by the number of omitted ones. Lone surrogates, which tokenizers
+    reject, become "?"."""
     text = text.strip("\n")
     shown = text[:longest].encode(errors="replace").decode()
     return shown if len(text) <= longest else f"{shown}... [truncated {len(text) - longest} chars]"

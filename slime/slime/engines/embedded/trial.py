@@ -46,7 +46,8 @@ class WeightTrial:
 
         Raises:
             WeightsError: no folder is given and the version is neither prepared nor live, or it was discarded
-                meanwhile; the folder cannot be read. RequestError: a prompt that cannot be answered.
+                meanwhile; the folder cannot be read.
+            RequestError: a prompt that cannot be answered.
         """
         discarded = self._discarded
 

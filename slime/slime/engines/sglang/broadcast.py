@@ -201,7 +201,8 @@ class Broadcast:
         """Returns once both sides are done. If one fails or the time-out expires, killing the sender frees the other.
 
         Raises:
-            EngineControlError: the first failure. Stuck: the engine does not notice that the sender has exited.
+            EngineControlError: the first failure.
+            Stuck: the engine does not notice that the sender has exited.
         """
         pool = ThreadPoolExecutor(1)
         asked = pool.submit(ask)

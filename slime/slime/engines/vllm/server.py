@@ -283,7 +283,9 @@ def serve(args: Any, request: dict[str, Any], version: str) -> int:
     """Loads the model, verifies it and serves until a signal; returns an exit status. vLLM's processes exit with it.
 
     Args:
-        args: vLLM's AsyncEngineArgs. request: see `child`. version: vLLM's.
+        args: vLLM's AsyncEngineArgs.
+        request: see `child`.
+        version: vLLM's.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)

@@ -135,7 +135,8 @@ def write_state(
     """Writes the checkpoint with weights and optimizer at `address` as the latest one; returns its folder.
 
     Args:
-        extra: added to `meta.json`. weights: folder whose files become part of it.
+        extra: added to `meta.json`.
+        weights: folder whose files become part of it.
         hold: write it completely under a hidden name; it becomes valid when it is put into force.
     """
     path = folder_of(save, state.rollout_id)

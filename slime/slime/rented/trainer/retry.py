@@ -24,7 +24,8 @@ def with_retries(ask: Callable[[], T], before_again: Callable[[], None] = lambda
     Only for requests that can be repeated without effect on the service.
 
     Raises:
-        ServiceRefuses: the request's content is rejected. ServiceForgot: it has lost what the request refers to.
+        ServiceRefuses: the request's content is rejected.
+        ServiceForgot: it has lost what the request refers to.
     """
     pause, since = FIRST_PAUSE, 0.0
     while True:

@@ -23,7 +23,8 @@ def built_image(dockerfile: Path, chosen: Sequence[Tool] | None = None, folder: 
         folder: of the cache; `images_folder()` if None.
 
     Raises:
-        ConfigError: there is neither podman nor docker here, or no room. DataError: a step fails.
+        ConfigError: there is neither podman nor docker here, or no room.
+        DataError: a step fails.
     """
     folder = images_folder() if folder is None else folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ class Image:
         path: folder of the files on this machine. Links in it may lead anywhere; boxes alone follow them.
         environment: variables that its makers set.
         workdir: where its makers wanted programs to start.
-        size: bytes of the files. entries: how many files and folders.
+        size: bytes of the files.
+        entries: how many files and folders.
     """
 
     name: str

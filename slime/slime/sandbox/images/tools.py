@@ -105,7 +105,8 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
     """Returns the tool that has the image, pulled if none has it, and its record.
 
     Raises:
-        ConfigError: there is none here. DataError: none can get it; with their reasons.
+        ConfigError: there is none here.
+        DataError: none can get it; with their reasons.
     """
     if image.startswith("-"):
         # podman and docker would parse it as an option

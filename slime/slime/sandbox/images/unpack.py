@@ -42,7 +42,8 @@ class Unpacker:
             layer: names may remove what layers below brought.
 
         Raises:
-            BadImage: it cannot be read, or a path in it leads out. OSError: it cannot be written.
+            BadImage: it cannot be read, or a path in it leads out.
+            OSError: it cannot be written.
         """
         try:
             with tarfile.open(fileobj=stream, mode="r|*") as archive, contextlib.closing(self):

@@ -1,7 +1,7 @@
 """Averages the weights over the optimizer steps of one update, and uses the mean instead of the last weights.
 
 Single steps oscillate; the mean of the steps is closer to the optimum (Polyak and Juditsky 1992; Zhang et al. 2019,
-"Lookahead Optimizer"). The next update starts from the mean, which is also what is served.
+"Lookahead Optimizer"). The mean is served, and the next update starts from it.
 """
 
 from __future__ import annotations
