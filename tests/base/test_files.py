@@ -35,7 +35,7 @@ def give_away(path: Path) -> None:
     ],
     ids=["text", "json", "bytes", "new"],
 )
-def test_nothing_is_written_through_a_planted_link(
+def test_another_users_link_is_not_followed_when_writing(
     tmp_path: Path, write: Callable[[Path], object], temporary: str, kind: str
 ) -> None:
     victim, trap = tmp_path / "victim", tmp_path / temporary
@@ -58,7 +58,7 @@ def test_nothing_is_written_through_a_planted_link(
     "name", [".", "logs", "processes", "driver.out", "logs/gateway.log", "processes/x.json"]
 )
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_a_run_folder_of_another_user_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+def test_another_users_run_folder_is_rejected(tmp_path: Path, name: str, kind: str) -> None:
     run = tmp_path / "run"
     (run / "logs").mkdir(parents=True)
     (run / "processes").mkdir()
@@ -71,7 +71,7 @@ def test_a_run_folder_of_another_user_is_refused(tmp_path: Path, name: str, kind
         own_run_folder(run)
 
 
-def test_links_of_ones_own_and_volumes_are_welcome(tmp_path: Path) -> None:
+def test_own_links_and_volumes_are_accepted(tmp_path: Path) -> None:
     run, disk = tmp_path / "run", tmp_path / "disk"
     (disk / "logs").mkdir(parents=True)
     run.mkdir()
@@ -86,7 +86,7 @@ def test_links_of_ones_own_and_volumes_are_welcome(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_roots_folders_and_files_are_no_other_users() -> None:
+def test_folders_and_files_of_root_are_accepted() -> None:
     """In a cluster, root owns a volume, and a user may write to it by its group."""
     code = (
         "import os, pathlib, sys; os.setuid(65534); from claw_base.files import own_run_folder; "
@@ -106,7 +106,7 @@ def test_roots_folders_and_files_are_no_other_users() -> None:
 
 
 @needs_root
-def test_a_volume_inside_may_have_any_owner(tmp_path: Path) -> None:
+def test_a_mounted_volume_in_the_folder_may_have_any_owner(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     give_away(tmp_path / "checkpoints")
     own_run_folder(tmp_path)
@@ -114,7 +114,7 @@ def test_a_volume_inside_may_have_any_owner(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_a_log_of_another_user_is_not_appended_to(tmp_path: Path, kind: str) -> None:
+def test_another_users_log_is_not_appended_to(tmp_path: Path, kind: str) -> None:
     victim, log = tmp_path / "victim", tmp_path / "x.log"
     victim.write_text("precious")
     log.symlink_to(victim) if kind == "link" else log.write_text("")
@@ -144,7 +144,7 @@ def test_a_log_of_another_user_is_not_appended_to(tmp_path: Path, kind: str) -> 
     ],
     ids=["supervisor", "gateway", "buffer", "scripts"],
 )
-def test_programs_write_nothing_into_a_run_folder_of_another_user(tmp_path: Path, command: list[str]) -> None:
+def test_programs_write_nothing_to_another_users_run_folder(tmp_path: Path, command: list[str]) -> None:
     run = tmp_path / "run"
     run.mkdir()
     give_away(run)

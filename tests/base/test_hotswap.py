@@ -143,7 +143,7 @@ def answers(port: int) -> bool:
         return False
 
 
-def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_again_and_again(port: int) -> None:
+def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_repeatedly(port: int) -> None:
     refused: list[OSError] = []
     served: set[int] = set()
     over = threading.Event()
@@ -171,7 +171,7 @@ def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_again_a
     assert refused == [] and len(served) >= 5
 
 
-def test_a_spare_that_is_built_takes_over_at_once(port: int) -> None:
+def test_a_ready_spare_worker_takes_over_at_once(port: int) -> None:
     with a_supervisor(port, build_s=1.0) as supervisor:
         until(lambda: answers(port))
         first = ask(port)
@@ -203,7 +203,7 @@ def test_a_killed_supervisor_leaves_its_worker_serving_and_the_next_one_gets_the
         until(lambda: not answers(port))
 
 
-def test_workers_of_a_killed_supervisor_go_on_under_the_next_one(port: int) -> None:
+def test_workers_of_a_killed_supervisor_continue_under_the_next_one(port: int) -> None:
     takeover_id = f"test-{port}/same"
     with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
@@ -250,7 +250,9 @@ def test_connections_wait_for_the_next_supervisor_when_one_and_all_its_workers_a
             assert got == [ask(port)] and got[0] in {worker.pid for worker in workers_of(supervisor)}
 
 
-def test_a_spare_still_being_built_when_its_supervisor_was_killed_is_found_by_the_next_one(port: int) -> None:
+def test_the_next_supervisor_finds_a_spare_worker_that_was_starting_when_its_supervisor_was_killed(
+    port: int,
+) -> None:
     takeover_id = f"test-{port}/same"
     with a_supervisor(port, takeover_id, build_s=1.0) as killed:
         until(lambda: answers(port))
@@ -264,7 +266,7 @@ def test_a_spare_still_being_built_when_its_supervisor_was_killed_is_found_by_th
         assert serving in {worker.pid for worker in workers} and not answers(port)
 
 
-def test_an_answer_that_was_begun_is_finished_when_another_supervisor_takes_over(port: int) -> None:
+def test_a_started_answer_is_completed_after_another_supervisor_takes_over(port: int) -> None:
     with a_supervisor(port, f"test-{port}/old") as killed:
         until(lambda: answers(port))
         first = ask(port)
@@ -287,13 +289,13 @@ def test_workers_end_with_a_supervisor_without_a_takeover_id(port: int) -> None:
         assert psutil.wait_procs(workers, timeout=5)[1] == []
 
 
-def test_a_first_worker_that_refuses_ends_the_supervisor_with_its_reason(port: int) -> None:
+def test_a_first_worker_that_rejects_its_settings_ends_the_supervisor_with_its_reason(port: int) -> None:
     with a_supervisor(port, build_s=-1.0) as supervisor:
         assert supervisor.wait(20) == 2
         assert supervisor.stderr is not None and "error: this can never work" in supervisor.stderr.read()
 
 
-def test_the_folder_of_the_sockets_is_closed_to_other_accounts(port: int, place: Path) -> None:
+def test_other_users_cannot_access_the_socket_folder(port: int, place: Path) -> None:
     takeover_id = f"test-{port}/same"
     with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
@@ -311,7 +313,7 @@ def test_the_folder_of_the_sockets_is_closed_to_other_accounts(port: int, place:
     assert list(place.iterdir()) == []
 
 
-def test_two_processes_never_have_one_name(place: Path) -> None:
+def test_two_processes_never_hold_the_same_name(place: Path) -> None:
     takeover_id = TakeoverId("0:1", "same", place)
     with Waiting(takeover_id, "keeper") as first, Waiting(takeover_id, "keeper") as second:
         assert first.bind() and not second.bind() and not second.bind()

@@ -32,7 +32,9 @@ def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
 
 @linux
 @pytest.mark.parametrize("way", WAYS)
-def test_a_connection_is_its_users_as_long_as_both_ends_hold_it(way: Way, listener: socket.socket) -> None:
+def test_the_user_of_a_connection_is_found_while_both_ends_are_open(
+    way: Way, listener: socket.socket
+) -> None:
     server = listener.getsockname()[:2]
     made = socket.create_connection(server)
     client = made.getsockname()[:2]
@@ -45,14 +47,14 @@ def test_a_connection_is_its_users_as_long_as_both_ends_hold_it(way: Way, listen
 
 @linux
 @pytest.mark.parametrize("way", WAYS)
-def test_a_listener_on_the_port_of_a_client_that_left_is_no_client(way: Way) -> None:
+def test_a_listener_on_a_disconnected_clients_port_is_not_taken_for_the_client(way: Way) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
         assert way(other.getsockname(), server.getsockname()) is None
 
 
 @linux
 @pytest.mark.parametrize("way", WAYS)
-def test_an_ipv6_socket_that_asks_an_ipv4_address_is_found(way: Way) -> None:
+def test_an_ipv6_socket_connected_to_an_ipv4_address_is_found(way: Way) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as made:
         try:
             made.connect((f"::ffff:{'127.0.0.1'}", server.getsockname()[1]))
@@ -72,11 +74,11 @@ def test_another_users_connection_is_distinguished_from_ours(way: Way) -> None:
 
 
 @linux
-def test_what_never_was_on_a_socket_is_nobodys() -> None:
+def test_an_address_pair_without_a_socket_has_no_user() -> None:
     for client, server in ((("127.0.0.1", 123), ("engine", None)), (("testclient", 5), ("testserver", 80))):
         assert peer.user_of(client, server) is None  # type: ignore[arg-type]
 
 
 @linux
-def test_availability_is_known_at_once() -> None:
+def test_availability_of_the_user_lookup_depends_on_the_kernel() -> None:
     assert peer.can_tell() is ("microsoft" not in os.uname().release.lower())

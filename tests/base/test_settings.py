@@ -67,7 +67,7 @@ def test_flags_win_over_variables_and_an_empty_variable_is_not_set() -> None:
     assert (found.url, found.hosts, found.key) == ("variable", ("x", "y"), "k")
 
 
-def test_a_program_of_several_commands_has_common_flags_before_them() -> None:
+def test_a_program_with_subcommands_accepts_common_flags_before_them() -> None:
     def run(*words: str) -> tuple[str, Server]:
         commands: dict[str, type[Server]] = {"all": Server, "show": Show}
         return parse_command(commands, words, "run", "Runs.", common=Server, default="all")
@@ -95,7 +95,7 @@ def test_help_and_table_name_unit_default_bounds_and_variables(capsys: pytest.Ca
     assert "| — | `KEY` | str | — | key of the server |" in rows
 
 
-def test_a_parser_may_take_some_of_the_flags() -> None:
+def test_a_parser_may_accept_a_subset_of_the_flags() -> None:
     parser = parser_of(Server, "run", "Runs.")
     add_flags(parser, Show, ("count",))
     assert vars(parser.parse_args(["--count", "2"])) == {"url": None, "count": 2}
@@ -116,7 +116,7 @@ class Place:
         (("--folder", "a", "--address", "b"), "--address: not allowed with argument --folder"),
     ],
 )
-def test_a_command_line_gives_exactly_one_flag_of_a_set(
+def test_exactly_one_flag_of_a_group_must_be_given(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert parse(Place, ["--address", "b"], "find", "Finds.") == Place(address="b")

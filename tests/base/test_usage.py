@@ -18,7 +18,7 @@ from claw_base.run_folder.usage import (
 )
 
 
-def test_a_run_that_rents_nothing_prints_no_cost(tmp_path: Path) -> None:
+def test_a_run_without_rented_services_prints_no_cost(tmp_path: Path) -> None:
     assert rented_usage(tmp_path) is None
     assert summary(tmp_path) is None
 
@@ -38,7 +38,7 @@ def test_runtime_and_trainer_read_the_same_counts(tmp_path: Path) -> None:
     assert summary(tmp_path) == "3,000,000 prefill, 0 sample, 2,000,000 train tokens, $11.0000"
 
 
-def test_a_process_counts_on_after_it_was_started_again(tmp_path: Path) -> None:
+def test_a_restarted_process_continues_its_counts(tmp_path: Path) -> None:
     for _ in range(2):
         meter = Meter(meter_path(tmp_path, "engine-0"), "serving")
         meter.add(sample=5)

@@ -67,7 +67,9 @@ def middle(x: int, y: int) -> Point:
         ("<think>pyautogui.click(9, 9)</think>FAIL", [Finish(False)]),
     ],
 )
-def test_lines_of_pyautogui_are_read_as_data(text: str, expected: list[GuiAction] | None) -> None:
+def test_lines_of_pyautogui_are_parsed_without_running_them(
+    text: str, expected: list[GuiAction] | None
+) -> None:
     if expected is None:
         with pytest.raises(CallError, match="there is no action"):
             actions(text)
@@ -94,7 +96,7 @@ def test_lines_of_pyautogui_are_read_as_data(text: str, expected: list[GuiAction
         ('{"action": "terminate", "status": "failure"}', Finish(False)),
     ],
 )  # fmt: skip
-def test_calls_of_computer_use_are_read_on_one_line_and_on_several(
+def test_calls_of_computer_use_are_parsed_on_one_and_several_lines(
     arguments: str, expected: GuiAction
 ) -> None:
     assert actions(f"Action: go on.\n{call(arguments)}") == [expected]
@@ -136,7 +138,7 @@ def test_calls_of_computer_use_are_read_on_one_line_and_on_several(
         ("<tool_call>{", "does not end with"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_in_words_for_the_model(text: str, complaint: str) -> None:
+def test_impossible_actions_are_rejected_with_a_message_for_the_model(text: str, complaint: str) -> None:
     with pytest.raises(CallError, match=complaint) as raised:
         actions(text)
     [message] = FORMAT.complaint(raised.value)
@@ -156,11 +158,11 @@ def test_coordinates_in_pixels_reach_the_same_point() -> None:
         actions("pyautogui.click(1280, 2)", absolute)
 
 
-def test_text_around_the_code_is_not_read() -> None:
+def test_text_around_the_code_is_ignored() -> None:
     assert code_in("First I click.\npyautogui.click(1, 2)\nThen I am DONE") == "pyautogui.click(1, 2)"
 
 
-def test_tags_stand_for_the_elements_that_were_shown_where_they_are_shown() -> None:
+def test_tags_refer_to_the_elements_that_were_shown() -> None:
     tagged = Coordinates(tags=True)
     [click, _] = actions("pyautogui.click(tag_1)\nDONE", tagged)
     assert click == Click(Tag(1)) and resolved(click, [Point(0, 0), Point(0.5, 0.2)]) == Click(

@@ -163,7 +163,9 @@ async def send(sites: SiteServer, visit: Visit, other: Visit, request: Request) 
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_request_of_none_of_the_sites_pages_solves_nothing(sites: SiteServer, name: str) -> None:
+async def test_a_request_that_does_not_come_from_the_sites_page_does_not_solve_the_task(
+    sites: SiteServer, name: str
+) -> None:
     one, other = episode(sites), sites.begin()
     await one.reset(task())
     assert one.visit is not None
@@ -173,7 +175,7 @@ async def test_a_request_of_none_of_the_sites_pages_solves_nothing(sites: SiteSe
     await one.close()
 
 
-async def test_a_request_of_the_sites_own_page_solves_it(sites: SiteServer) -> None:
+async def test_a_request_from_the_sites_page_solves_the_task(sites: SiteServer) -> None:
     one = episode(sites)
     await one.reset(task())
     assert one.visit is not None
@@ -183,7 +185,7 @@ async def test_a_request_of_the_sites_own_page_solves_it(sites: SiteServer) -> N
     await one.close()
 
 
-async def test_what_is_done_when_the_state_is_full_is_not_forgotten(sites: SiteServer) -> None:
+async def test_a_state_too_full_for_a_change_does_not_solve_the_task(sites: SiteServer) -> None:
     one = episode(sites)
     await one.reset(task())
     visit = one.visit
@@ -243,13 +245,13 @@ async def played(one: GuiEnvironment, task: Task, turns: Sequence[str]) -> Outco
 
 
 @pytest.mark.parametrize("name", FEASIBLE)
-async def test_turns_without_the_work_solve_nothing(sites: SiteServer, name: str) -> None:
+async def test_turns_without_the_required_actions_solve_no_task(sites: SiteServer, name: str) -> None:
     outcome = await played(episode(sites), task(), FEASIBLE[name])
     assert (outcome.solved, outcome.score) == (False, -1.0)
 
 
 @pytest.mark.parametrize("name", INFEASIBLE)
-async def test_only_giving_up_solves_what_cannot_be_done(sites: SiteServer, name: str) -> None:
+async def test_an_infeasible_task_is_solved_only_by_giving_up(sites: SiteServer, name: str) -> None:
     impossible = task({"func": "infeasible"})
     outcome = await played(episode(sites), impossible, INFEASIBLE[name])
     assert (outcome.solved, outcome.score) == (False, -1.0)
@@ -338,7 +340,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_files_that_an_agent_leaves_do_not_answer_in_place_of_a_check(open_folder: Path) -> None:
+def test_files_left_by_an_agent_do_not_influence_the_checks(open_folder: Path) -> None:
     """All of them at once: none changes what a command of a check prints."""
     names = {name: open_folder / name for name in ("socket", "cookie")}
     for path in names.values():

@@ -21,7 +21,7 @@ def disabled() -> list[set[str]]:
 
 
 @pytest.mark.timeout(600)
-async def test_a_context_brings_no_page_of_the_browsers_own_and_what_playwright_turns_off_stays_off() -> None:
+async def test_a_context_opens_no_browser_page_and_keeps_the_features_disabled_by_playwright_off() -> None:
     needs("playwright")
     chromium = Chromium(ScreenSize())
     try:

@@ -49,7 +49,7 @@ def test_solutions_of_desktop_tasks_solve_them_and_cheats_none(capsys: pytest.Ca
     assert "6 tasks: 6 solutions, 0 empty attempts and 0 cheats solve theirs" in capsys.readouterr().out
 
 
-async def test_a_browser_on_a_desktop_reads_no_file_of_this_machine(screen: DesktopScreen) -> None:
+async def test_a_browser_on_a_desktop_cannot_read_files_of_the_host(screen: DesktopScreen) -> None:
     with tempfile.NamedTemporaryFile("w", dir="/var/tmp", suffix=".txt") as file:
         file.write("a secret of this machine")
         file.flush()
@@ -60,7 +60,7 @@ async def test_a_browser_on_a_desktop_reads_no_file_of_this_machine(screen: Desk
     assert "usr" in names and "root" not in names and "var" not in names
 
 
-async def test_a_page_is_changed_by_using_it_and_not_by_its_developers_tools(screen: DesktopScreen) -> None:
+async def test_a_page_cannot_be_changed_with_developer_tools(screen: DesktopScreen) -> None:
     await screen.open(["http://forms.test/register.html"])
     for keys in (("F12",), ("Control", "Shift", "j")):
         await screen.act(Press(keys))
@@ -91,7 +91,7 @@ ADDRESSES = [
 ]
 
 
-async def test_an_address_that_an_agent_types_changes_no_state(desk: tuple[DesktopScreen, Visit]) -> None:
+async def test_a_url_typed_by_an_agent_changes_no_state(desk: tuple[DesktopScreen, Visit]) -> None:
     screen, visit = desk
     await screen.open(["http://forms.test/register.html"])
     before = dict(visit.state)
@@ -104,7 +104,7 @@ async def test_an_address_that_an_agent_types_changes_no_state(desk: tuple[Deskt
     assert "Register" in [tab.title for tab in await screen.tabs()]
 
 
-async def test_programs_reach_neither_the_pages_nor_the_browser(screen: DesktopScreen) -> None:
+async def test_programs_can_connect_to_neither_the_sites_nor_the_browser(screen: DesktopScreen) -> None:
     await screen.open(["http://forms.test/register.html"])
     script = "for port in 3128 9222; do (exec 3<>/dev/tcp/127.0.0.1/$port) 2>&1; done; ls -A / /run"
     said = (await screen.run(script, True)).output
@@ -127,7 +127,7 @@ async def test_the_tree_lists_the_windows(screen: DesktopScreen) -> None:
     assert await screen.file("~/a") == "Zoë Ω\n".encode() and await screen.file("../../etc/passwd") is None
 
 
-async def test_a_browser_that_the_agent_closes_is_closed_and_not_gone(screen: DesktopScreen) -> None:
+async def test_a_browser_closed_by_the_agent_is_not_treated_as_crashed(screen: DesktopScreen) -> None:
     await screen.open(["http://forms.test/register.html"])
     await screen.act(Press(("Alt", "F4")))
     for _ in range(100):
@@ -139,7 +139,7 @@ async def test_a_browser_that_the_agent_closes_is_closed_and_not_gone(screen: De
     assert [tab.url for tab in await screen.tabs()] == ["http://forms.test/order.html"]
 
 
-def test_actions_are_words_for_xdotool() -> None:
+def test_actions_become_arguments_of_xdotool() -> None:
     assert words_of(Press(("Control", "/"), 2), SIZE)[-1] == "ctrl+U002F" and key_name("ArrowUp") == "Up"
     drag = words_of(Drag(Point(0.5, 0.5), Point(0, 0)), SIZE)
     assert drag[:3] == ["mousemove", "0", "0"] and drag[-2:] == ["mouseup", "1"]

@@ -57,7 +57,7 @@ async def say(environment: GuiEnvironment, text: str) -> Observation:
     return await environment.step(Action(text, FORMAT.calls(text, ())))
 
 
-async def test_the_tree_shows_what_can_be_used_and_what_has_been_done(environment: MakeEnvironment) -> None:
+async def test_the_tree_shows_interactive_elements_and_their_state(environment: MakeEnvironment) -> None:
     one = environment()
     metadata = row([page(("textbox", "Name"), ("checkbox", "News"), ("button", "Save"))], {})
     script = [["click", "textbox", "Name"], ["write", 'Zoë "Ω" 😀\tx'], ["click", "checkbox", "News"]]
@@ -80,7 +80,7 @@ async def test_the_tree_shows_what_can_be_used_and_what_has_been_done(environmen
         await one.close()
 
 
-async def test_a_turn_that_is_wrong_is_answered_and_changes_nothing(environment: MakeEnvironment) -> None:
+async def test_an_invalid_turn_gets_an_error_and_changes_nothing(environment: MakeEnvironment) -> None:
     one = environment()
     try:
         await one.reset(Task("", metadata=row([page(("button", "Save"))])))
@@ -93,7 +93,7 @@ async def test_a_turn_that_is_wrong_is_answered_and_changes_nothing(environment:
 
 
 @pytest.mark.parametrize("kind", ["screenshot", "screenshot_a11y_tree"])
-async def test_a_picture_comes_as_a_content_part(environment: MakeEnvironment, kind: str) -> None:
+async def test_a_screenshot_is_sent_as_a_content_part(environment: MakeEnvironment, kind: str) -> None:
     one = environment(observation=kind)
     try:
         start = await one.reset(Task("", metadata=row([page(("button", "Save"))])))
@@ -106,7 +106,7 @@ async def test_a_picture_comes_as_a_content_part(environment: MakeEnvironment, k
         await one.close()
 
 
-async def test_episodes_beside_each_other_and_after_each_other_share_nothing(
+async def test_concurrent_and_consecutive_episodes_share_no_state(
     environment: MakeEnvironment, surroundings: Surroundings
 ) -> None:
     tasks = errands(6 if surroundings.backend == "playwright" else 3, 3)
@@ -121,7 +121,7 @@ async def test_episodes_beside_each_other_and_after_each_other_share_nothing(
     assert not any(await asyncio.gather(*(solve(n, ()) for n in range(len(tasks)))))
 
 
-async def test_pages_reach_no_other_server(environment: MakeEnvironment) -> None:
+async def test_pages_cannot_connect_to_other_servers(environment: MakeEnvironment) -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     urls = [f"http://127.0.0.1:{port}/", f"http://localhost:{port}/", "http://example.com/"]
@@ -148,7 +148,7 @@ def check_recording(results: Path) -> None:
     assert show_all([str(results)]) == 0 and "do it" in (results / "index.html").read_text()
 
 
-async def test_an_episode_can_be_watched(environment: MakeEnvironment, tmp_path: Path) -> None:
+async def test_an_episode_is_recorded_as_an_html_page(environment: MakeEnvironment, tmp_path: Path) -> None:
     metadata = row(
         [page(("textbox", "Name"), ("button", "<Save>"))], {"written": {"Name": "a<b"}, "pressed": ["<Save>"]}
     )
@@ -159,7 +159,7 @@ async def test_an_episode_can_be_watched(environment: MakeEnvironment, tmp_path:
 
 
 @pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)  # it is no matter of the browser
-async def test_giving_up_solves_only_what_cannot_be_done(environment: MakeEnvironment) -> None:
+async def test_giving_up_solves_only_infeasible_tasks(environment: MakeEnvironment) -> None:
     possible, impossible = row([page(("button", "Save"))], {}), row([page(("button", "Save"))])
     impossible["task_config"]["evaluator"] = {"func": "infeasible"}
     for metadata, script, solved in (
@@ -172,7 +172,7 @@ async def test_giving_up_solves_only_what_cannot_be_done(environment: MakeEnviro
         assert (await play(environment(), FORMAT, metadata, script)).solved is solved
 
 
-async def test_a_browser_that_dies_is_nobodys_failed_task_and_another_one_is_started(
+async def test_a_crashed_browser_fails_no_task_and_is_replaced(
     environment: MakeEnvironment, surroundings: Surroundings
 ) -> None:
     metadata = row([page(("button", "Save"))], {"pressed": ["Save"]})
@@ -208,7 +208,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_browser_ends_with_a_process_that_is_killed(backend: Backend) -> None:
+def test_a_browser_ends_when_its_process_is_killed(backend: Backend) -> None:
     needs(backend)
     command = [sys.executable, "-c", SCRIPT, backend]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -221,7 +221,7 @@ def test_a_browser_ends_with_a_process_that_is_killed(backend: Backend) -> None:
     assert left == []
 
 
-async def test_nothing_is_left_of_a_browser_that_was_closed(
+async def test_a_closed_browser_leaves_no_files_or_processes(
     environment: MakeEnvironment, surroundings: Surroundings
 ) -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}

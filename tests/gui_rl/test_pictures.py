@@ -51,7 +51,7 @@ def server(vision_folder: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("kept", [None, 2])
-def test_an_episode_of_screenshots_leaves_the_ids_and_pictures_that_it_was_sampled_from(
+def test_the_sample_of_a_screenshot_episode_has_the_sampled_ids_and_images(
     needs_browser: None,
     server: Server,
     vision_folder: Path,

@@ -50,7 +50,7 @@ def test_a_dry_run_shows_a_plan_that_fits(name: str) -> None:
     assert f"{name}.sh" in (ROOT / "gui-rl/README.md").read_text() and os.access(ROOT / script, os.X_OK)
 
 
-def test_the_script_that_evaluates_trains_nothing() -> None:
+def test_the_evaluation_script_does_not_train() -> None:
     done = dry("gui-rl/gui_qwen3vl_4b_eval.sh")
     assert done.returncode == 0, done.stdout + done.stderr
     shown = arguments(done.stdout)
@@ -60,14 +60,14 @@ def test_the_script_that_evaluates_trains_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", [*SPLITS, "gui_qwen3vl_4b_eval"])
-def test_a_script_says_what_it_is_for_and_refuses_another_environment(name: str) -> None:
+def test_a_script_describes_itself_and_rejects_another_environment(name: str) -> None:
     script = f"gui-rl/{name}.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     refused = bash(script, ENV_TYPE="swe", DRY_RUN="1")
     assert refused.returncode == 2 and "ENV_TYPE=swe: this script trains at screens" in refused.stderr
 
 
-def test_a_pool_takes_the_variables_of_the_track(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_reads_the_tracks_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "require_backend", lambda backend: None)
     monkeypatch.setenv("GUI_COORDINATE_TYPE", "tags")
     monkeypatch.setenv("GUI_SCREEN_WIDTH", "900")
@@ -82,7 +82,7 @@ def test_a_pool_takes_the_variables_of_the_track(monkeypatch: pytest.MonkeyPatch
         served.environment()
 
 
-def test_evaluations_have_limits_of_their_own_where_they_are_given() -> None:
+def test_evaluations_use_separate_limits_if_set() -> None:
     flags = GuiFlags(
         gui_max_steps=9, gui_eval_max_steps=4, gui_wait_after_reset=2.0, gui_eval_wait_after_reset=0.0
     )
@@ -91,7 +91,7 @@ def test_evaluations_have_limits_of_their_own_where_they_are_given() -> None:
     assert in_evaluation(GuiFlags(gui_max_steps=9)).gui_max_steps == 9
 
 
-def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
+def test_the_prompt_rows_match_the_shipped_tasks(tmp_path: Path) -> None:
     assert convert(["--tasks_dir", str(TASKS), "--output_dir", str(tmp_path)]) == 0
     for name in ("train.jsonl", "heldout.jsonl", "split_manifest.json"):
         written = (ROOT / "gui-rl/data" / name).read_text()
@@ -100,7 +100,7 @@ def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
         )
 
 
-def test_a_run_that_could_play_no_episode_is_refused_before_anything_starts(
+def test_a_run_that_cannot_play_episodes_is_rejected_before_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("gui_rl.generate.require_backend", lambda backend: None)
@@ -114,7 +114,7 @@ def test_a_run_that_could_play_no_episode_is_refused_before_anything_starts(
         start(GuiFlags(), {})
 
 
-def test_pictures_for_a_model_that_does_not_see_or_engines_that_take_none_are_refused(tmp_path: Path) -> None:
+def test_screenshots_are_rejected_without_a_vision_model_and_engine_support(tmp_path: Path) -> None:
     words = [
         "--hf-checkpoint",
         str(MODEL),

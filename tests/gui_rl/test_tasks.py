@@ -50,7 +50,7 @@ class FakeScreen:
         return [f"{selector}.{name}"]
 
 
-async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None:
+async def test_getters_return_tabs_urls_elements_and_page_state() -> None:
     visit = Visit(state={"cart": ["mug"], "coupon": "X"})
 
     async def got(kind: str, **settings: object) -> Any:
@@ -115,13 +115,11 @@ async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None
         ("is_expected_tabs", [{"url": "http://a.test/"}], {"type": "url", "urls": ["http://b.test/"]}, 0.0),
     ],
 )
-def test_metrics_report_the_reward_of_an_end(
-    func: str, result: object, rules: object, expected: float
-) -> None:
+def test_metrics_report_the_final_reward(func: str, result: object, rules: object, expected: float) -> None:
     assert score(func, result, rules, {}) == expected
 
 
-def test_several_checks_count_together_as_osworld_counts_them() -> None:
+def test_several_checks_are_combined_as_in_osworld() -> None:
     assert together([1.0, 0.5], "and") == 0.75 and together([1.0, 0.0], "and") == 0.0
     assert together([0.0, 0.5], "or") == 0.5 and together([], "or") == 0.0
     two = task_from(config(evaluator={**TAB, "func": ["exact_match", "exact_match"], "conj": "or"}), "chrome")
@@ -138,9 +136,7 @@ def test_several_checks_count_together_as_osworld_counts_them() -> None:
         ({"evaluator": {}}, "KeyError 'func'"),
     ],
 )
-def test_a_task_that_needs_a_desktop_is_left_out_with_its_reason(
-    tmp_path: Path, more: Any, reason: str
-) -> None:
+def test_a_task_that_needs_a_desktop_is_skipped_with_a_reason(tmp_path: Path, more: Any, reason: str) -> None:
     (tmp_path / "chrome").mkdir()
     (tmp_path / "chrome" / "good.json").write_text(json.dumps(config(id="good")))
     (tmp_path / "chrome" / "bad.json").write_text(json.dumps(config(id="bad", **more)))
@@ -149,7 +145,7 @@ def test_a_task_that_needs_a_desktop_is_left_out_with_its_reason(
     assert convert(tmp_path, tmp_path / "out", share=0)["train"] == ["good"]
 
 
-def test_a_row_leads_to_no_file_outside_of_the_folder(tmp_path: Path) -> None:
+def test_a_row_cannot_name_a_file_outside_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     (folder / "chrome").mkdir(parents=True)
     (tmp_path / "secret.json").write_text(json.dumps(config()))
@@ -163,7 +159,7 @@ def test_a_row_leads_to_no_file_outside_of_the_folder(tmp_path: Path) -> None:
         task_of(Task("x"), None)
 
 
-def test_there_are_thirty_tasks_in_six_families_none_on_both_sides_of_the_split() -> None:
+def test_thirty_tasks_in_six_families_are_split_without_overlap() -> None:
     names = task_names(TASKS)
     assert len(names) == 30 and len({name.partition("/")[0] for name in names}) == 6
     sides = [
@@ -176,7 +172,7 @@ def test_there_are_thirty_tasks_in_six_families_none_on_both_sides_of_the_split(
     assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 30 and len(sides[1]) == 6
 
 
-def test_tasks_for_a_desktop_are_kept_where_there_is_one(tmp_path: Path) -> None:
+def test_desktop_tasks_are_kept_if_a_desktop_is_available(tmp_path: Path) -> None:
     steps = [
         {"type": "launch", "parameters": {"command": "xterm"}},
         {"type": "execute", "parameters": {"command": "touch a", "shell": True}},

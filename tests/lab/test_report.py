@@ -44,7 +44,7 @@ def repository(folder: Path, headlines: list[dict[str, str]] | None = None) -> P
     return folder
 
 
-def test_the_pages_of_this_repository_are_those_of_its_reports() -> None:
+def test_the_repositorys_result_pages_match_its_reports() -> None:
     assert list(stale(ROOT)) == [], "run: python -m claw_lab.report"
 
 
@@ -80,7 +80,7 @@ def test_a_measurement_keeps_the_values_of_its_file() -> None:
         ({**ROW, "conditions": {"cores": 2}}, "conditions: expected an object of texts"),
     ],
 )
-def test_a_wrong_measurement_is_refused_with_its_place(row: dict[str, object], complaint: str) -> None:
+def test_an_invalid_measurement_is_rejected_with_its_location(row: dict[str, object], complaint: str) -> None:
     with pytest.raises(ReportError, match=complaint) as refused:
         read(row)
     assert str(refused.value).startswith("serving/gateway.2026-11-22#")
@@ -97,12 +97,12 @@ def test_a_wrong_measurement_is_refused_with_its_place(row: dict[str, object], c
         ("serving/gateway.2026-11-22", {"command": ""}, "command: missing"),
     ],
 )
-def test_a_wrong_run_is_refused(name: str, more: dict[str, object], complaint: str) -> None:
+def test_an_invalid_run_is_rejected(name: str, more: dict[str, object], complaint: str) -> None:
     with pytest.raises(ReportError, match=complaint):
         read(name=name, **more)
 
 
-def test_two_measurements_of_a_run_with_one_id_are_refused() -> None:
+def test_two_measurements_with_the_same_id_are_rejected() -> None:
     with pytest.raises(ReportError, match="id given twice: p50"):
         read(ROW, ROW)
 
@@ -113,7 +113,7 @@ def test_a_check_passes_or_fails() -> None:
     assert read({**check, "value": False, "met": False}).met is False
 
 
-def test_what_is_superseded_stays_in_the_reports_alone(tmp_path: Path) -> None:
+def test_superseded_results_appear_only_in_the_reports(tmp_path: Path) -> None:
     root = repository(tmp_path)
     old = content(
         {**ROW, "metric": "an old number"}, superseded="serving/gateway.2026-11-22", date="2026-11-20"
@@ -124,7 +124,7 @@ def test_what_is_superseded_stays_in_the_reports_alone(tmp_path: Path) -> None:
     assert not any("an old number" in text for text in pages(reports).values())
 
 
-def test_a_run_is_superseded_by_a_current_one(tmp_path: Path) -> None:
+def test_a_run_can_be_superseded_only_by_a_current_one(tmp_path: Path) -> None:
     root = repository(tmp_path)
     write(
         root, "serving/gateway.2026-11-20", content(date="2026-11-20", superseded="serving/other.2026-11-22")
@@ -139,7 +139,7 @@ def test_a_headline_names_a_current_measurement(tmp_path: Path) -> None:
         read_reports(repository(tmp_path, headlines) / "lab" / "reports")
 
 
-def test_a_result_is_one_number_a_cell_with_its_target() -> None:
+def test_a_result_has_one_number_per_cell_and_its_target() -> None:
     slow = {**ROW, "id": "p90", "value": 5250.0, **GOAL, "met": False, "note": "high | load"}
     run = read_run("serving/gateway.2026-11-22", content({**ROW, **GOAL, "n": 4}, slow))
     text = results([run])
@@ -158,11 +158,13 @@ def test_numbers_are_written_plainly(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
-def test_a_table_leaves_out_columns_without_content() -> None:
+def test_a_table_omits_empty_columns() -> None:
     assert table(["a", "b", "c"], [["1", "", "x"]]) == "| a | c |\n| --- | --- |\n| 1 | x |"
 
 
-def test_the_command_writes_what_the_check_misses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_pages_that_the_check_requires(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = repository(tmp_path)
     assert main(["--check", "--root", str(root)]) == 1
     assert "instructions/numbers.md: out of date" in capsys.readouterr().err

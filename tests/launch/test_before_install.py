@@ -80,7 +80,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (SWE, ["--env-server-url", "http://a:1", "--exec-server-urls", "http://b:1"], TASKS, "is a pool that runs"),
     ],
 )  # fmt: skip
-def test_a_start_on_a_bare_machine_refuses_what_its_dry_run_refuses(
+def test_a_start_on_a_bare_machine_rejects_the_same_as_its_dry_run(
     script: str,
     words: list[str],
     env: dict[str, str],
@@ -128,15 +128,13 @@ def test_a_valid_command_continues_to_the_installation(
         ({"ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is no URL"),
     ],
 )
-def test_a_tiny_track_refuses_a_place_of_tasks_that_is_none(
-    env: dict[str, str], said: str, tmp_path: Path
-) -> None:
+def test_a_tiny_track_rejects_an_invalid_task_folder(env: dict[str, str], said: str, tmp_path: Path) -> None:
     bare = Bare(tmp_path)
     done = bare.start("terminal-rl/run_tiny_terminal_rl.sh", **env)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr and bare.is_untouched
 
 
-def test_a_share_of_the_card_that_holds_no_weights_is_refused_before_anything_is_installed(
+def test_a_gpu_share_too_small_for_the_weights_is_rejected_before_the_installation(
     rented_node: Bare, free_port: str
 ) -> None:
     done = rented_node.start(ONE_GPU, PORT=free_port, MEM_FRACTION_STATIC="0.00001")
@@ -150,9 +148,7 @@ def test_a_plan_for_another_machine_needs_neither_the_judge_nor_a_key(rented_nod
     assert done.returncode == 0, done.stdout
 
 
-def test_a_port_of_ray_that_is_taken_is_refused_on_the_first_machine(
-    rented_node: Bare, free_port: str
-) -> None:
+def test_an_occupied_ray_port_is_rejected_on_the_first_machine(rented_node: Bare, free_port: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = str(server.getsockname()[1])
         done = rented_node.start(TWO_NODES, PORT=free_port, RAY_PORT=taken, **CLUSTER)
@@ -165,7 +161,7 @@ def test_a_port_of_ray_that_is_taken_is_refused_on_the_first_machine(
 @pytest.mark.parametrize(
     "script", [SELECT, "openclaw-combine/run_qwen3_4b_openclaw_combine_lora.sh", TWO_NODES]
 )
-def test_a_judge_that_is_no_model_takes_no_gpus(script: str) -> None:
+def test_a_judge_without_a_model_needs_no_gpus(script: str) -> None:
     env = {"JUDGE_URL": "http://127.0.0.1:1/v1", "JUDGE_MODEL": "m", **CLUSTER}
     for more in (env, {"JUDGE_BACKEND": "rules", **CLUSTER}):
         done = dry(script, **more)
@@ -209,7 +205,7 @@ def test_a_machine_without_a_gpu_is_rejected_unless_declared(tmp_path: Path) -> 
     assert "setting up" in bare.start(TWO_NODES, **env, GPUS_OF_NODE="0").stderr
 
 
-def test_a_start_installs_the_tracker_that_it_is_told_to_use(tmp_path: Path, free_port: str) -> None:
+def test_a_start_installs_the_configured_tracker(tmp_path: Path, free_port: str) -> None:
     machine = GpuMachine(tmp_path)
     done = machine.bash(SELECT, PORT=free_port, USE_WANDB="1", WANDB_KEY="x", SGLANG_PYTHON="/bin/sh")
     assert done.returncode == 0 and "installing wandb for --use-wandb (once)" in done.stderr, done.stderr
@@ -234,7 +230,7 @@ def test_a_start_installs_the_tracker_that_it_is_told_to_use(tmp_path: Path, fre
         (["--model-path", str(TINY), "--typo"], "unrecognized arguments: --typo"),
     ],
 )
-def test_an_evaluation_is_refused_before_anything_is_installed(
+def test_an_invalid_evaluation_is_rejected_before_the_installation(
     words: list[str], said: str, tmp_path: Path
 ) -> None:
     bare = Bare(tmp_path)
@@ -243,7 +239,7 @@ def test_an_evaluation_is_refused_before_anything_is_installed(
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
-def test_an_evaluation_that_is_right_goes_on_to_the_installation(tmp_path: Path) -> None:
+def test_a_valid_evaluation_continues_to_the_installation(tmp_path: Path) -> None:
     bare = Bare(tmp_path)
     assert bare.start(EVALUATE, "--help-all").returncode == 0 and bare.is_untouched
     assert "setting up" in bare.start(EVALUATE, "--model-path", str(TINY)).stderr
@@ -261,7 +257,7 @@ def test_an_evaluation_that_is_right_goes_on_to_the_installation(tmp_path: Path)
         ([], {"PARALLEL_ENVS": "0"}, "PARALLEL_ENVS=0: give 1 or more"),
     ],
 )
-def test_the_example_of_verifiers_refuses_before_anything_is_installed(
+def test_the_verifiers_example_rejects_errors_before_the_installation(
     words: list[str], env: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     bare = Bare(tmp_path)

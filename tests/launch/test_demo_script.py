@@ -35,12 +35,12 @@ def demo(folder: Path, *flags: str, **env: str) -> subprocess.CompletedProcess[s
     return subprocess.run(["bash", str(SCRIPT), *flags], env=own, capture_output=True, text=True)
 
 
-def test_a_demo_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_demo_that_did_not_start_leaves_no_folder(tmp_path: Path) -> None:
     assert demo(tmp_path, "--demo", "--typo").returncode == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_a_demo_that_began_keeps_its_folder(tmp_path: Path) -> None:
+def test_a_started_demo_keeps_its_folder(tmp_path: Path) -> None:
     demo(tmp_path, "--demo", BEGINS="1")
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
         "arguments.json", "driver.out", "supervisor.lock",
@@ -48,7 +48,7 @@ def test_a_demo_that_began_keeps_its_folder(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "driver.out").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_was_there_before_stays(tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     demo(tmp_path, "--demo", "--typo")
     assert (tmp_path / "run" / "driver.out").exists()
@@ -60,7 +60,7 @@ def test_the_person_of_the_demo_can_be_chosen(tmp_path: Path, words: tuple[str, 
     assert f"{' '.join(words)} --pid" in told
 
 
-def test_a_person_without_a_demo_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_demo_person_is_rejected(tmp_path: Path) -> None:
     done = demo(tmp_path, "--person", "TA")
     assert (done.returncode, done.stderr) == (
         2, "error: --person selects the demo's user: give --demo too\n",

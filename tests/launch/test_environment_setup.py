@@ -50,7 +50,7 @@ def test_an_interrupted_environment_is_created_again(tmp_path: Path) -> None:
         ("3.12", "apt-get install python3.12-venv python3.12-dev"),
     ],
 )
-def test_a_python_that_is_too_old_or_has_no_venv_is_named_with_the_packages_that_help(
+def test_a_python_that_is_too_old_or_lacks_venv_is_reported_with_the_packages_to_install(
     tmp_path: Path, version: str, advice: str
 ) -> None:
     """Ubuntu 22.04's python3 is 3.10, and its python3-venv brings no newer one."""
@@ -64,7 +64,7 @@ def test_a_python_that_is_too_old_or_has_no_venv_is_named_with_the_packages_that
     assert told.returncode == 2 and f"(python3 here is {version})" in told.stderr and advice in told.stderr
 
 
-def test_children_of_a_script_reach_this_machine_and_the_master_past_a_proxy() -> None:
+def test_children_of_a_script_bypass_a_proxy_for_this_machine_and_the_master() -> None:
     code = (
         f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; go_past_proxies; go_past_proxies; env'
     )
@@ -82,7 +82,7 @@ def test_children_of_a_script_reach_this_machine_and_the_master_past_a_proxy() -
 
 
 @pytest.mark.parametrize(("version", "locked"), [("3.12", True), ("3.11", False)])
-def test_what_is_locked_is_installed_on_the_python_that_it_was_locked_for(
+def test_locked_packages_are_installed_on_the_python_version_of_the_lock(
     tmp_path: Path, version: str, locked: bool
 ) -> None:
     python = tmp_path / "python"
@@ -160,7 +160,9 @@ def ensure(venv: Path, log: Path, hold: Path, *more: str) -> subprocess.Popen[st
     return subprocess.Popen(["bash", "-c", code], env=env, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_path: Path) -> None:
+def test_two_concurrent_first_starts_install_once_and_the_second_reports_that_it_waits(
+    tmp_path: Path,
+) -> None:
     venv, log, hold = noting_venv(tmp_path), tmp_path / "log", tmp_path / "hold"
     os.mkfifo(hold)
     first = ensure(venv, log, hold)
@@ -179,7 +181,7 @@ def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_pat
     ]  # fmt: skip
 
 
-def test_what_a_cloud_needs_is_installed_once_too_and_leaves_what_all_need_alone(tmp_path: Path) -> None:
+def test_packages_of_a_provider_are_installed_once_and_do_not_change_common_ones(tmp_path: Path) -> None:
     venv, log, hold = noting_venv(tmp_path), tmp_path / "log", tmp_path / "hold"
     for more in (["openclaw-tinker/requirements.txt"], ["openclaw-fireworks/requirements.txt"]):
         log.write_text("")
@@ -202,7 +204,7 @@ def test_claw_finds_the_environment_from_any_folder(command: str, tmp_path: Path
     assert told.returncode == 0 and "usage:" in told.stdout, told.stderr
 
 
-def test_claw_names_its_commands_and_its_version() -> None:
+def test_claw_prints_its_commands_and_version() -> None:
     helped = subprocess.run([str(ROOT / "claw"), "help"], capture_output=True, text=True, check=True)
     assert "./claw chat" in helped.stdout and "set -euo" not in helped.stdout
     version = subprocess.run([str(ROOT / "claw"), "version"], capture_output=True, text=True, check=True)

@@ -31,7 +31,7 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-def test_the_command_as_it_is_printed_installs_the_engine_and_starts_the_run(
+def test_the_printed_command_installs_the_engine_and_starts_the_run(
     machine: GpuMachine, free_port: str
 ) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port)
@@ -47,9 +47,7 @@ def test_the_command_as_it_is_printed_installs_the_engine_and_starts_the_run(
     assert sum("pip install" in call for call in machine.calls()) == 1, "once"
 
 
-def test_without_a_key_it_serves_this_machine_and_with_one_others_too(
-    machine: GpuMachine, free_port: str
-) -> None:
+def test_without_a_key_only_this_machine_is_served(machine: GpuMachine, free_port: str) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="", SGLANG_API_KEY="")
     assert done.returncode == 0, done.stderr
     assert "for this machine alone, on 127.0.0.1" in done.stderr
@@ -80,7 +78,7 @@ def test_an_engine_on_a_trainers_gpu_gets_small_working_memory(machine: GpuMachi
         assert told in started and (graphs in started) == bool(told)
 
 
-def test_one_queue_to_the_gpu_is_for_megatron_alone(machine: GpuMachine, free_port: str) -> None:
+def test_a_single_gpu_connection_is_set_only_for_megatron(machine: GpuMachine, free_port: str) -> None:
     """FSDP's gathers and computation need several beside each other."""
     for backend, connections in (("fsdp", ""), ("megatron", "1")):
         machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, TRAIN_BACKEND=backend)
@@ -96,14 +94,14 @@ def test_incomplete_downloads_of_weights_are_reported_before_anything_is_install
     assert machine.calls() == []
 
 
-def test_a_torch_for_cpus_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_cpu_build_of_torch_is_rejected_with_a_remedy(tmp_path: Path) -> None:
     machine = GpuMachine(tmp_path, torch="2.13.0+cpu")
     done = machine.bash(SCRIPT, cwd=SLIME)
     assert done.returncode == 2 and machine.calls() == []
     assert "is a build for CPUs" in done.stderr and "--force-reinstall torch==" in done.stderr
 
 
-def test_a_driver_that_is_too_old_is_refused_before_anything_is_installed(tmp_path: Path) -> None:
+def test_a_too_old_gpu_driver_is_rejected_before_the_installation(tmp_path: Path) -> None:
     machine = GpuMachine(tmp_path, driver="550.54.15")
     for env in ({}, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"}):
         done = machine.bash(SCRIPT, cwd=SLIME, **env)
@@ -111,7 +109,7 @@ def test_a_driver_that_is_too_old_is_refused_before_anything_is_installed(tmp_pa
         assert "the GPU driver is 550.54.15" in done.stderr and "cuda-compat-13-0" in done.stderr
 
 
-def test_a_port_that_is_taken_is_refused_before_the_engine_is_installed(machine: GpuMachine) -> None:
+def test_an_occupied_port_is_rejected_before_the_engine_is_installed(machine: GpuMachine) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -122,7 +120,7 @@ def test_a_port_that_is_taken_is_refused_before_the_engine_is_installed(machine:
     assert f"missing  port {port}" in told.stdout and "export PORT=" in told.stdout
 
 
-def test_what_is_missing_on_a_machine_with_nothing_installed_is_named_in_ten_seconds(
+def test_missing_parts_of_a_bare_machine_are_reported_within_ten_seconds(
     machine: GpuMachine, tmp_path: Path
 ) -> None:
     slow = machine.folder / "bin" / "nvidia-smi"
@@ -136,7 +134,7 @@ def test_what_is_missing_on_a_machine_with_nothing_installed_is_named_in_ten_sec
     assert "requirements-sglang.txt" in told.stdout and "hf download" in told.stdout
 
 
-def test_a_torch_that_does_not_load_in_time_is_not_taken_for_one_without_gpus(machine: GpuMachine) -> None:
+def test_a_slowly_loading_torch_is_not_taken_for_one_without_gpus(machine: GpuMachine) -> None:
     python = machine.folder / "trainer" / "bin" / "python"
     python.write_text("#!/bin/sh\ntrap '' TERM\necho torch 2.13.0\nsleep 60\n")
     told = machine.bash(CHECK).stdout
@@ -150,7 +148,7 @@ def test_a_dry_run_reports_gpus_and_a_too_old_driver(tmp_path: Path) -> None:
     assert "2 GPUs: run_qwen*.sh take 8" in told and "ok       model " in told
 
 
-def test_what_an_engine_lacks_to_compile_is_named_with_what_brings_it(tmp_path: Path) -> None:
+def test_missing_build_tools_of_an_engine_are_reported_with_their_packages(tmp_path: Path) -> None:
     machine = GpuMachine(tmp_path)
     engine = machine.folder / "trainer-sglang" / "bin" / "python"
     engine.write_text(
@@ -175,14 +173,14 @@ esac
 
 
 @pytest.mark.parametrize("name", ["COLOCATE", "MEGATRON", "ALLOW_NO_KEY"])
-def test_a_yes_or_no_is_taken_in_words_and_anything_else_is_refused(machine: GpuMachine, name: str) -> None:
+def test_boolean_variables_accept_several_words_and_reject_others(machine: GpuMachine, name: str) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, **{name: "2"})
     assert done.returncode == 2 and f"{name}=2: give 1 for yes, 0 for no" in done.stderr
     plans = [dry("openclaw-rl/run_qwen3_4b_openclaw_rl.sh", **{name: word}).stdout for word in ("yes", "1")]
     assert re.sub(r"\byes\b", "1", plans[0]) == plans[1] and "plan" in plans[0]
 
 
-def test_gpus_that_a_variable_hides_are_not_counted(machine: GpuMachine) -> None:
+def test_gpus_hidden_by_a_variable_are_not_counted(machine: GpuMachine) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, CUDA_VISIBLE_DEVICES="0,1")
     assert done.returncode == 2 and machine.calls() == []
     assert "8 GPUs are asked for and 2 are there (CUDA_VISIBLE_DEVICES=0,1, of 8)" in done.stderr

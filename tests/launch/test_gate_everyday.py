@@ -97,27 +97,27 @@ LONGER = [form for form in forms() if not re.search(form, BRIEF, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("form", LONGER)
-def test_a_form_is_in_a_reply_that_obeys_and_not_in_a_brief_one(form: str) -> None:
+def test_a_form_is_found_in_a_complying_reply_but_not_in_a_brief_one(form: str) -> None:
     examples = [*REPLIES.values(), *(obeys for obeys, _ in CASES.values())]
     assert [reply for reply in examples if re.search(form, reply, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("piece", CASES)
-def test_a_form_tells_a_reply_that_obeys_from_one_that_does_not(piece: str) -> None:
+def test_a_form_distinguishes_complying_replies_from_others(piece: str) -> None:
     obeys, breaks = CASES[piece]
     form = wished_for(piece)
     assert re.search(form, obeys, re.MULTILINE)
     assert not re.search(form, breaks, re.MULTILINE)
 
 
-def test_what_a_brief_and_plain_reply_has_too_is_wished_for_in_three_forms() -> None:
+def test_forms_that_brief_plain_replies_also_have_are_requested_in_three_ways() -> None:
     """Short, plain and ungreeted: what a model that has learned the opposite no longer does."""
     short = {wished_for(piece) for piece in ("What is a compass for?", "not as a list", "Do not greet me")}
     assert set(forms()) - set(LONGER) == short
     assert not any(re.search(form, f"Hello!\n\n- {LONG}", re.MULTILINE) for form in short)
 
 
-def test_every_form_has_its_examples() -> None:
+def test_every_form_has_examples() -> None:
     tested = {wished_for(piece) for piece in CASES}
     tested |= {
         form for form in forms() if any(re.search(form, one, re.MULTILINE) for one in REPLIES.values())
@@ -134,7 +134,7 @@ def test_requests_are_in_questions_system_messages_and_complaints() -> None:
     assert len(longer) >= 2, "complaints about long answers, not about short ones alone"
 
 
-def test_a_form_looks_at_the_whole_of_an_endless_reply_at_once() -> None:
+def test_the_forms_of_an_endless_reply_are_checked_in_one_pass() -> None:
     for form in forms():
         began = time.monotonic()
         re.search(form, "word, and a word " * 400, re.MULTILINE)
@@ -153,7 +153,7 @@ def test_the_pool_holds_facts_that_are_not_among_the_questions() -> None:
 
 
 @pytest.mark.parametrize("name", REPLIES)
-def test_every_kind_of_reply_is_wished_for(name: str) -> None:
+def test_the_requests_ask_for_every_kind_of_reply(name: str) -> None:
     assert any(re.search(form, REPLIES[name], re.MULTILINE) for form in forms())
 
 
@@ -162,7 +162,7 @@ def test_a_reply_of_80_words_is_long_enough_and_two_sentences_are_not() -> None:
     assert re.search(form, "word " * 81) and not re.search(form, "word " * 79)
 
 
-def test_questions_and_wishes_are_prompts_of_a_model() -> None:
+def test_questions_and_requests_are_valid_prompts() -> None:
     found = questions(FILE, str(ROOT / "openclaw-test" / "tiny_claw" / "model"))
     purposes = [row["metadata"]["gate"] for row in found]
     assert purposes.count("question") >= 48 and purposes.count("wish") >= 60

@@ -76,7 +76,7 @@ def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: 
         ("topk_select", SELECT, "trainer", "openclaw_combine.topk_select"),
     ],
 )
-def test_a_script_asks_for_its_method(
+def test_a_script_passes_its_method_to_the_driver(
     name: str,
     loss: str | None,
     source: str,
@@ -105,7 +105,7 @@ def test_the_hybrids_variables_reach_trainer_and_judge(
     assert options == {"topk_w_rl=0.5", "topk_w_opd=12", "hint_m=2", "distill_topk=20"}
 
 
-def test_judges_know_the_context_of_the_engines_that_are_started_for_them(
+def test_judges_get_the_context_length_of_their_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model's own may be eight times as long: such a question would be refused five times, then dropped."""
@@ -149,7 +149,7 @@ OF_PROCESSES = {
 """What a loop without processes does not have: places, ports, the gate, and batches that wait."""
 
 
-def test_the_hybrid_in_one_process_trains_with_the_scripts_own_flags_and_votes(
+def test_the_single_process_hybrid_trains_with_the_scripts_flags_and_votes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = asked_for("topk_select", tmp_path, monkeypatch)
@@ -165,7 +165,7 @@ def test_the_hybrid_in_one_process_trains_with_the_scripts_own_flags_and_votes(
     assert os.environ["PRM_M"] == str(setting.method.votes)
 
 
-def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_of_the_caller_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = asked_for("opd_topk", tmp_path, monkeypatch, "--distill-topk", "8", OPTIMIZER_ARGS="--lr 1e-3")
     assert (args.distill_topk, args.lr) == (8, 1e-3)
 
@@ -176,7 +176,7 @@ def test_a_script_describes_itself(name: str) -> None:
     assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 6
 
 
-def test_a_teacher_on_no_engine_is_refused_before_anything_starts(
+def test_a_teacher_without_an_engine_is_rejected_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = asked_for("opd", tmp_path, monkeypatch, "--teacher-source", "inference")
@@ -200,7 +200,7 @@ def test_combine_without_scores_is_refused_before_anything_starts(
         ("topk_select", "openclaw_topk_select_loss.openclaw_topk_select_loss_function", SELECT),
     ],
 )
-def test_the_loss_functions_of_other_launch_scripts_are_the_methods_own(
+def test_loss_functions_of_upstream_scripts_map_to_the_methods(
     name: str, path: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ["--loss-type", "custom_loss", "--custom-loss-function-path", path]
@@ -221,14 +221,14 @@ def test_the_loss_functions_of_other_launch_scripts_are_the_methods_own(
         ("RL_BUFFER_DIR", "/data/talks", "rl_buffer_dir", "/data/talks"),
     ],
 )
-def test_a_second_name_of_a_variable_counts(
+def test_an_alias_of_a_variable_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, flag: str, wanted: object
 ) -> None:
     args = asked_for("rl", tmp_path, monkeypatch, **{variable: value})
     assert getattr(args, flag) == (value if wanted is None else wanted)
 
 
-def test_a_model_of_ones_own_is_served_under_its_folders_name(
+def test_a_custom_model_is_served_under_its_folders_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my-model").symlink_to(ROOT / "openclaw-test/tiny_claw/model")
@@ -238,7 +238,7 @@ def test_a_model_of_ones_own_is_served_under_its_folders_name(
     assert asked_for("rl", other, monkeypatch).served_model_name == "tiny-claw"
 
 
-def test_a_name_of_a_model_hub_is_answered_with_the_command_that_gets_it(tmp_path: Path) -> None:
+def test_a_hub_model_name_is_rejected_with_its_download_command(tmp_path: Path) -> None:
     env = {
         "PATH": os.environ["PATH"],
         "VENV": sys.prefix,
@@ -250,7 +250,7 @@ def test_a_name_of_a_model_hub_is_answered_with_the_command_that_gets_it(tmp_pat
     assert refused.returncode != 0 and "hf download Qwen/Qwen3-0.6B" in refused.stderr
 
 
-def test_the_time_after_which_a_session_ends_is_taken_from_its_variable(
+def test_the_session_timeout_is_read_from_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SESSION_TTL", "40")
@@ -260,16 +260,20 @@ def test_the_time_after_which_a_session_ends_is_taken_from_its_variable(
         asked_for("rl", tmp_path / "wrong", monkeypatch)
 
 
-def test_the_first_name_of_a_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variables_main_name_takes_precedence_over_its_alias(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert asked_for("rl", tmp_path, monkeypatch, PORT="31235", OPENCLAW_PORT="31234").port == 31235
 
 
-def test_votes_are_taken_under_their_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_are_read_from_the_alias_of_their_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked_for("topk_select", tmp_path, monkeypatch, MAJORITY_VOTE_N="7")
     assert os.environ["PRM_M"] == "7"
 
 
-def test_a_buffer_in_a_database_takes_the_place_of_the_runs_folder(
+def test_a_database_url_replaces_the_buffer_in_the_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "postgresql+psycopg://someone@127.0.0.1/talks"
@@ -277,7 +281,7 @@ def test_a_buffer_in_a_database_takes_the_place_of_the_runs_folder(
     assert (args.rl_buffer_url, args.rl_buffer_dir) == (url, None)
 
 
-def test_bash_and_python_know_the_same_second_names() -> None:
+def test_bash_and_python_have_the_same_aliases() -> None:
     (names,) = re.findall(r"^ALIASES=\((.*)\)$", (ROOT / "launch/launch.sh").read_text(), re.MULTILINE)
     declared = [item.metadata["env"] for group in (Settings, JudgeSettings) for item in fields(group)]
     for pair in names.split():
@@ -293,7 +297,7 @@ def test_bash_and_python_know_the_same_second_names() -> None:
         "openclaw_combine_select_rollout",
     ],
 )
-def test_the_rollout_modules_of_other_launch_scripts_lease_batches(module: str) -> None:
+def test_rollout_modules_of_upstream_scripts_lease_batches(module: str) -> None:
     names = importlib.import_module(module)
     (rollout,) = (getattr(names, name) for name in names.__all__ if name.startswith("generate_rollout"))
     assert (rollout, names.on_weights_live) == (lease.generate_rollout, lease.on_weights_live)
@@ -312,7 +316,7 @@ def test_the_table_of_a_methods_flags_is_generated(folder: str, path: str) -> No
 
 
 @pytest.mark.parametrize("group", [*FLAGS])
-def test_every_flag_of_a_method_acts(group: type) -> None:
+def test_every_flag_of_a_method_has_an_effect(group: type) -> None:
     files = [
         ROOT / "openclaw-combine/openclaw_combine" / name
         for name in ("loss.py", "combine.py", "topk_select.py")
@@ -329,12 +333,12 @@ def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.Captu
     assert "likely ids a position that a loss over them compares (default: 0) [env: OPENCLAW_TOPK_K]" in told
 
 
-def test_a_misspelt_variable_of_a_method_names_itself(tmp_path: Path) -> None:
+def test_a_misspelt_variable_of_a_method_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SlimeConfigError, match="OPENCLAW_TOPK_W_RL=much"):
         parse_args(["--loss-spec-path", SELECT], env={"OPENCLAW_TOPK_W_RL": "much"})
 
 
-def test_the_hybrids_rollout_function_has_its_other_name() -> None:
+def test_the_hybrids_rollout_function_has_an_alias() -> None:
     import openclaw_combine_rollout
     import openclaw_combine_select_rollout
 

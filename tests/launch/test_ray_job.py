@@ -22,12 +22,14 @@ TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
         ),
     ],
 )
-def test_roles_and_lists_of_gpus_are_for_a_ray_of_ones_own(env: dict[str, str], said: str) -> None:
+def test_roles_and_gpu_lists_are_rejected_with_an_existing_ray_cluster(
+    env: dict[str, str], said: str
+) -> None:
     refused = dry(TWO_NODES, RAY_ADDRESS="10.0.0.1:6379", **env)
     assert refused.returncode == 2 and said in refused.stderr
 
 
-def test_a_job_of_two_machines_waits_for_its_gpus_and_starts_no_ray() -> None:
+def test_a_job_on_two_machines_waits_for_its_gpus_without_starting_ray() -> None:
     told = dry(TWO_NODES, RAY_ADDRESS="10.0.0.1:6379")
     assert told.returncode == 0, told.stderr
     assert "in the Ray cluster that RAY_ADDRESS names, once it has 16 GPUs" in told.stdout
@@ -42,7 +44,7 @@ def test_a_job_of_two_machines_waits_for_its_gpus_and_starts_no_ray() -> None:
         ({"RUN_DIR": "/data/run"}, ""),
     ],
 )
-def test_nothing_that_should_stay_is_written_into_rays_copy_of_the_repository(
+def test_persistent_files_are_not_written_to_rays_copy_of_the_repository(
     tmp_path: Path, env: dict[str, str], said: str
 ) -> None:
     copy = tmp_path / "working_dir_files" / "_ray_pkg_0a1b"
@@ -50,7 +52,7 @@ def test_nothing_that_should_stay_is_written_into_rays_copy_of_the_repository(
     assert (refused.returncode == 0) == (said == "") and said in refused.stderr
 
 
-def test_workers_of_a_cluster_find_the_modules_and_see_no_key() -> None:
+def test_cluster_workers_find_the_modules_but_get_no_keys() -> None:
     env = {
         "PYTHONPATH": "/repo:/repo/slime",
         "NCCL_DEBUG": "INFO",

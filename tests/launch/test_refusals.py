@@ -66,7 +66,7 @@ def test_a_misspelt_flag_is_refused_before_anything_is_installed(
     assert done.stderr == ("error: unknown flag --rollout-batch-sise; did you mean --rollout-batch-size?\n")
 
 
-def test_a_start_with_a_database_of_its_own_goes_on_to_the_installation(bare: Bare, free_port: str) -> None:
+def test_a_start_with_its_own_database_continues_to_the_installation(bare: Bare, free_port: str) -> None:
     done = bare.start(TALKS, PORT=free_port, RL_BUFFER_URL=f"sqlite:///{bare.folder}/buffer.db")
     assert "contradict" not in done.stderr and bare.log.exists(), done.stderr
 
@@ -112,7 +112,7 @@ def test_a_start_with_a_database_of_its_own_goes_on_to_the_installation(bare: Ba
         (TINY_TRACK, [], {"MODEL_PATH": "nowhere"}, "MODEL_PATH=nowhere holds no config.json"),
     ],
 )
-def test_a_start_refuses_what_cannot_work_before_anything_is_installed(
+def test_a_start_rejects_invalid_settings_before_the_installation(
     script: str, words: list[str], env: dict[str, str], said: str, bare: Bare, free_port: str
 ) -> None:
     done = bare.start(script, *words, **{"PORT": free_port, **env})
@@ -125,13 +125,13 @@ def test_a_start_refuses_what_cannot_work_before_anything_is_installed(
 
 
 @pytest.mark.parametrize("script", [TALKS, SELECT, TINY_TRACK])
-def test_a_dry_run_of_a_fresh_clone_refuses_words_before_it_installs(script: str, bare: Bare) -> None:
+def test_a_dry_run_of_a_fresh_clone_rejects_arguments_before_installing(script: str, bare: Bare) -> None:
     done = bare.start(script, "--typo", DRY_RUN="1")
     assert done.returncode == 2 and done.stderr.startswith("error: unknown flag --typo") and bare.is_untouched
 
 
 @pytest.mark.parametrize("script", ["gui-rl/run_tiny_gui_rl.sh", TINY_TRACK])
-def test_a_dry_run_refuses_words_before_it_makes_tasks(script: str, tmp_path: Path) -> None:
+def test_a_dry_run_rejects_arguments_before_generating_tasks(script: str, tmp_path: Path) -> None:
     done = bash(script, DRY_RUN="1", SEED="1.5", RUN_DIR=str(tmp_path / "run"))
     assert (done.returncode, done.stderr) == (2, "error: argument --seed: invalid int value: '1.5'\n")
 
@@ -153,7 +153,7 @@ RENTED = {
         ([], "", "no key: export"),
     ],
 )
-def test_a_start_on_rented_gpus_refuses_before_anything_is_installed(
+def test_a_start_on_rented_gpus_rejects_errors_before_the_installation(
     script: str, words: list[str], key: str, said: str, bare: Bare
 ) -> None:
     done = bare.start(script, "--model-path", str(TINY), *words, **{f"{RENTED[script]}_API_KEY": key})
@@ -175,7 +175,7 @@ def test_a_start_on_rented_gpus_warns_of_a_misspelt_variable(
     assert f"warning: {slip} is set and nothing reads it; did you mean {meant}?" in done.stderr
 
 
-def test_what_is_right_is_installed(bare: Bare, free_port: str) -> None:
+def test_valid_settings_continue_to_the_installation(bare: Bare, free_port: str) -> None:
     done = bare.start(TALKS, PORT=free_port)
     assert "setting up" in done.stderr and "-m venv" in bare.log.read_text()
 
@@ -185,7 +185,7 @@ def test_all_flags_are_shown_before_anything_is_installed(bare: Bare) -> None:
     assert done.returncode == 0 and "--strict-model-name" in done.stdout and bare.is_untouched
 
 
-def test_a_plug_in_that_has_no_packages_yet_is_left_to_the_driver(bare: Bare, free_port: str) -> None:
+def test_a_plug_in_with_missing_packages_is_checked_by_the_driver(bare: Bare, free_port: str) -> None:
     done = bare.start(
         TALKS, "--custom-rm-path", "not_here.rewards:score", "--its-own-flag", "1", PORT=free_port
     )
@@ -214,7 +214,7 @@ def test_a_plug_in_that_has_no_packages_yet_is_left_to_the_driver(bare: Bare, fr
         (SELECT, {"ACTOR_GPUS": "16", "GPU_TYPE": "B200"}, ""),
     ],
 )
-def test_a_dry_run_refuses_what_is_missing_where_the_run_starts_and_lists_it_elsewhere(
+def test_a_dry_run_rejects_missing_parts_on_the_runs_machine_and_lists_them_elsewhere(
     gpus: int, script: str, env: dict[str, str], said: str, tmp_path: Path, taken: str, free_port: str
 ) -> None:
     machine = GpuMachine(tmp_path, gpus=gpus)
@@ -262,7 +262,7 @@ def test_a_run_folder_in_use_is_refused_by_a_start_and_its_dry_run(bare: Bare, f
     assert not bare.log.exists()
 
 
-def test_the_flags_of_places_count_as_their_variables(bare: Bare, taken: str, free_port: str) -> None:
+def test_port_and_run_folder_flags_override_their_variables(bare: Bare, taken: str, free_port: str) -> None:
     done = bare.start(TALKS, "--port", taken, PORT=free_port)
     assert done.returncode == 2 and f"port {taken} on 127.0.0.1 cannot be used" in done.stderr
     done = bare.start(TALKS, f"--port={free_port}", "--run-dir", str(bare.folder / "other"), PORT=taken)
@@ -300,9 +300,7 @@ def test_the_flags_of_places_count_as_their_variables(bare: Bare, taken: str, fr
         ({"TRAIN_BACKEND": "deepspeed"}, "(from the variable TRAIN_BACKEND)"),
     ],
 )
-def test_a_variable_that_makes_no_sense_is_refused_with_what_it_should_be(
-    env: dict[str, str], said: str
-) -> None:
+def test_an_invalid_variable_is_rejected_with_the_valid_values(env: dict[str, str], said: str) -> None:
     done = dry(TWO_NODES, **env)
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
@@ -329,26 +327,26 @@ def test_a_variable_that_makes_no_sense_is_refused_with_what_it_should_be(
         ("CONTEXT_LENGTH", ""),
     ],
 )
-def test_a_variable_that_looks_misspelt_is_named_and_refuses_nothing(name: str, meant: str) -> None:
+def test_a_misspelt_variable_is_reported_without_rejecting_the_run(name: str, meant: str) -> None:
     done = dry(SELECT, **{name: "1000"})
     warned = f"warning: {name} is set and nothing reads it; did you mean {meant}?\n"
     assert done.stderr == (warned if meant else "") and done.returncode == 0
 
 
-def test_a_start_warns_of_it_too(bare: Bare, free_port: str) -> None:
+def test_a_start_also_warns_of_a_misspelt_variable(bare: Bare, free_port: str) -> None:
     done = bare.start(TALKS, "--typo", PORT=free_port, CONTXT_LENGTH="1000")
     assert "did you mean CONTEXT_LENGTH?" in done.stderr and done.returncode == 2
 
 
 @pytest.mark.parametrize("group", [Settings, JudgeSettings, TeacherSettings])
-def test_every_setting_of_gateway_judge_and_teacher_is_a_word_of_a_launch_script(group: type) -> None:
+def test_launch_scripts_accept_every_setting_of_gateway_judge_and_teacher(group: type) -> None:
     parser = complete_parser(["--service-path", "openclaw.trainer_hooks.services.start"], GROUPS, {}).parser
     known = {action.dest for action in parser._actions}
     left = {item.name for item in flags_of(group) if not item.variable_only and item.name not in known}
     assert left <= FROM_TRAINER
 
 
-def test_a_word_of_the_gateway_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_the_gateway_are_passed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     done = dry(SELECT, "--strict-model-name", "--rate-limit", "30", "--cors-origin", "https://a.example.com")
     assert done.returncode == 0, done.stderr
     assert "--strict-model-name" in done.stdout and "30.0  [command line]" in done.stdout
@@ -365,7 +363,7 @@ def test_a_word_of_the_gateway_reaches_it(monkeypatch: pytest.MonkeyPatch) -> No
         ("JUDGE_READER_URL", "http://a http://b", "--judge-reader-url is no URL"),
     ],
 )
-def test_an_address_that_is_no_url_is_refused(variable: str, value: str, refused: str) -> None:
+def test_an_invalid_url_is_rejected(variable: str, value: str, refused: str) -> None:
     judge = {"JUDGE_MODEL": "m"} if variable == "JUDGE_URL" else {"JUDGE_READER_MODEL": str(TINY)}
     done = dry(SELECT, PRM_GPUS="0", **judge, **{variable: value})
     assert refused in done.stdout and done.returncode == (1 if refused else 0), done.stdout
@@ -379,7 +377,7 @@ def test_a_run_folder_may_have_any_name(folder: str, tmp_path: Path, free_port: 
     assert f"{tmp_path / folder}  [script]" in done.stdout and not list(tmp_path.iterdir())
 
 
-def test_a_model_may_lie_in_any_folder(tmp_path: Path, free_port: str) -> None:
+def test_a_model_may_be_in_any_folder(tmp_path: Path, free_port: str) -> None:
     model = tmp_path / "ein Modell, ü"
     model.symlink_to(TINY)
     done = bash(TALKS, MODEL_PATH=str(model), DRY_RUN="1", PORT=free_port, RUN_DIR=str(tmp_path / "run"))
@@ -388,7 +386,7 @@ def test_a_model_may_lie_in_any_folder(tmp_path: Path, free_port: str) -> None:
     )
 
 
-def test_reading_flags_loads_no_torch() -> None:
+def test_parsing_flags_does_not_import_torch() -> None:
     """The import of torch takes longer than all else that a dry run does."""
     done = bash("-c", f"DRY_RUN=1 exec bash {SELECT}", PYTHONVERBOSE="", PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0 and "fastapi" not in done.stdout

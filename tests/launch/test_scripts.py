@@ -33,7 +33,7 @@ def arguments(told: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_every_script_that_others_name_is_there() -> None:
+def test_every_referenced_script_exists() -> None:
     for line in " ".join(NAMED.split()).split(" openclaw-"):
         folder, names = line.removeprefix("openclaw-").split(": ")
         for name in names.split():
@@ -42,7 +42,7 @@ def test_every_script_that_others_name_is_there() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(script: str) -> None:
+def test_a_dry_run_shows_a_fitting_plan_and_the_origin_of_every_argument(script: str) -> None:
     done = dry(script)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fits     every part" in done.stdout and "problem" not in done.stdout
@@ -55,7 +55,7 @@ def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(scrip
     assert shown["--use-lora"][0] == str("_lora" in script or ("4b" in script and "_1gpu" in script))
 
 
-def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
+def test_the_main_script_runs_as_documented(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((ROOT / "openclaw-test/tiny_claw/model/config.json").read_text())
     env = {
         "DRY_RUN": "1", "HF_CKPT": str(tmp_path), "PRM_M": "5", "OPENCLAW_TOPK_W_RL": "0.5", "GPU_TYPE": "H200",
@@ -87,7 +87,7 @@ def test_a_dry_run_lists_given_arguments_and_counts_the_rest() -> None:
 
 
 @pytest.mark.parametrize("word", ["true", "yes", "on"])
-def test_a_dry_run_asked_for_in_any_word_starts_nothing(word: str) -> None:
+def test_a_dry_run_starts_nothing_for_any_true_value(word: str) -> None:
     assert "fits     every part" in dry(SELECT, DRY_RUN=word).stdout
 
 
@@ -123,7 +123,7 @@ NEWER = "openclaw-combine/run_qwen35_4b_openclaw_combine.sh"
         ("gui-rl/gui_qwen3vl_8b_rl.sh", [], {"ROLLOUT_BACKEND": "vllm"}, "vllm takes no pictures"),
     ],
 )
-def test_a_dry_run_refuses_what_the_gateway_judge_or_gate_of_a_start_would(
+def test_a_dry_run_rejects_what_gateway_judge_or_gate_would_reject(
     script: str, flags: list[str], env: dict[str, str], said: str
 ) -> None:
     done = dry(script, *flags, **env)
@@ -146,7 +146,7 @@ def test_a_dry_run_refuses_what_the_gateway_judge_or_gate_of_a_start_would(
         (SELECT, ["--run-dir=/tmp/r", "--save", "/tmp/s"], {"RUN_DIR": "/tmp/r", "SAVE_CKPT": "/tmp/s"}),
     ],
 )
-def test_a_flag_counts_as_the_variable_of_the_same_meaning(
+def test_a_flag_replaces_its_environment_variable(
     script: str, flags: list[str], variables: dict[str, str]
 ) -> None:
     lora = ["--use-lora"] if "--colocate" in flags else []
@@ -158,7 +158,7 @@ def test_a_flag_counts_as_the_variable_of_the_same_meaning(
     assert shown[0] == shown[1] and plans[0] == plans[1]
 
 
-def test_a_4b_model_has_the_name_that_clients_of_every_release_ask_for() -> None:
+def test_a_4b_model_has_the_name_that_clients_of_every_release_request() -> None:
     assert arguments(dry(SELECT).stdout)["--served-model-name"][0] == "qwen3-4b"
     assert arguments(dry(SELECT, SERVED_MODEL_NAME="mine").stdout)["--served-model-name"][0] == "mine"
     assert arguments(dry(NEWER).stdout)["--served-model-name"][0] == "qwen3.5-4b"
@@ -174,7 +174,7 @@ def test_a_4b_model_has_the_name_that_clients_of_every_release_ask_for() -> None
         (SELECT, {"JUDGE_MAX_REQUESTS": "7"}, "2", "7"),
     ],
 )
-def test_a_judge_model_gets_room_to_think_and_as_many_requests_as_its_gpus_decode(
+def test_a_judge_model_gets_context_for_reasoning_and_a_request_limit_from_its_gpus(
     script: str, env: dict[str, str], workers: str, requests: str
 ) -> None:
     done = dry(script, **env)
@@ -186,12 +186,12 @@ def test_a_judge_model_gets_room_to_think_and_as_many_requests_as_its_gpus_decod
     assert re.search(r"^judging  about [\d,]+ turns an hour: ", done.stdout, re.M)
 
 
-def test_without_a_judge_model_nothing_of_it_is_planned() -> None:
+def test_without_a_judge_model_no_judge_engine_is_planned() -> None:
     told = dry(SELECT, PRM_GPUS="0").stdout
     assert "\njudging" not in told and arguments(told)["--judge-timeout"][0] == "-"
 
 
-def test_one_card_of_80_gb_has_a_script_of_its_own() -> None:
+def test_one_80_gb_gpu_has_its_own_script() -> None:
     done = dry("openclaw-combine/run_qwen3_4b_openclaw_topk_select_1gpu_80gb.sh")
     shown = {flag: value for flag, (value, _) in arguments(done.stdout).items()}
     assert "trainer 1 + policy 1 (shared) = 1 of 1 GPUs, H100" in done.stdout
@@ -208,14 +208,14 @@ def test_lists_of_gpus_may_have_spaces() -> None:
     assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr
 
 
-def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
+def test_vllm_can_replace_sglang_and_has_its_own_flags() -> None:
     done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
     assert done.returncode == 0, done.stderr
     assert arguments(done.stdout)["--rollout-backend"] == ("vllm", "variable ROLLOUT_BACKEND")
     assert "weights 3.7, keys and values 51.6 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
 
 
-def test_beside_a_trainer_sglang_computes_with_what_the_plan_counts_unless_the_user_says_otherwise() -> None:
+def test_sglang_on_a_trainers_gpu_uses_the_planned_chunk_size_unless_configured() -> None:
     usual = arguments(dry(ONE_GPU).stdout)
     assert usual["--chunked-prefill-size"] == ("2048", "script")
     given = arguments(dry(ONE_GPU, "--sglang-chunked-prefill-size", "512", CUDA_GRAPH_MAX_BS="4").stdout)
@@ -223,7 +223,7 @@ def test_beside_a_trainer_sglang_computes_with_what_the_plan_counts_unless_the_u
     assert arguments(dry(SELECT).stdout)["--chunked-prefill-size"] == ("-", "default")
 
 
-def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> None:
+def test_the_script_passes_the_selected_backends_flags() -> None:
     done = dry(SELECT, "--rollout-backend=vllm", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
     assert done.returncode == 0, done.stderr
     shown = arguments(done.stdout)
@@ -234,7 +234,7 @@ def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> Non
     assert arguments(done.stdout)["--sequence-parallel"] == ("True", "script")
 
 
-def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_divide() -> None:
+def test_megatron_uses_no_tensor_parallelism_if_tp_is_1_or_heads_do_not_divide() -> None:
     done = dry("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
     done = dry(SELECT, "--tp", "1", "--pp", "4", MEGATRON="1")
@@ -254,7 +254,7 @@ def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_div
         ("Qwen3-30B-A3B", 16, 4, 16),
     ],
 )
-def test_megatron_cuts_as_far_as_the_heads_allow_and_deals_experts_to_all_gpus(
+def test_megatron_uses_the_largest_tensor_parallelism_and_spreads_experts_over_all_gpus(
     model: str, gpus: int, tensor: int, experts: int
 ) -> None:
     done = dry(SELECT, MEGATRON="1", MODEL_PATH=f"/nowhere/{model}", ACTOR_GPUS=str(gpus), GPU_TYPE="B200")
@@ -265,7 +265,7 @@ def test_megatron_cuts_as_far_as_the_heads_allow_and_deals_experts_to_all_gpus(
     assert shown["--use-distributed-optimizer"] == ("True", "script")
 
 
-def test_stages_and_parts_of_sequences_leave_fewer_gpus_to_cut_matrices() -> None:
+def test_pipeline_and_context_parallelism_reduce_tensor_parallelism() -> None:
     done = dry(SELECT, "--pp", "2", "--cp=2", MEGATRON="1", ACTOR_GPUS="8", GPU_TYPE="H100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert arguments(done.stdout)["--tensor-model-parallel-size"] == ("2", "script")
@@ -285,7 +285,7 @@ def test_stages_and_parts_of_sequences_leave_fewer_gpus_to_cut_matrices() -> Non
         (SELECT, "SmolLM2-135M-Instruct", "16384", ("16384", "variable CONTEXT_LENGTH")),
     ],
 )
-def test_no_model_is_asked_for_more_tokens_than_it_was_made_for(
+def test_the_context_never_exceeds_the_models_maximum(
     script: str, model: str, set_to: str, length: tuple[str, str]
 ) -> None:
     variables = {"CONTEXT_LENGTH": set_to} if set_to else {}
@@ -323,7 +323,7 @@ def test_a_plan_that_does_not_fit_is_reported() -> None:
         (SELECT, {"HOST": "127.0.0.1"}, "hf download Qwen/Qwen3-4B-Thinking-2507"),
     ],
 )
-def test_what_cannot_work_is_refused(script: str, env: dict[str, str], said: str) -> None:
+def test_invalid_settings_are_rejected(script: str, env: dict[str, str], said: str) -> None:
     done = bash(script, **env)
     assert done.returncode == 2
     assert said in done.stderr
@@ -393,12 +393,12 @@ def test_a_script_describes_itself(script: str) -> None:
     assert f"bash {script}" in told and "DRY_RUN=1" in told
 
 
-def test_scripts_kill_nothing_by_name() -> None:
+def test_scripts_kill_no_processes_by_name() -> None:
     for path in ROOT.glob("**/*.sh"):
         assert not re.search(r"\b(pkill|killall|ray stop)\b", path.read_text()), path
 
 
-def test_an_example_is_refused_where_slime_is_only_a_folder(tmp_path: Path) -> None:
+def test_an_example_is_rejected_if_slime_is_not_installed(tmp_path: Path) -> None:
     """In the repository's root `import slime` finds the folder of that name, which is no package."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')

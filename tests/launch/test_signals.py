@@ -37,7 +37,7 @@ echo went on
     ("number", "status", "said"),
     [("SIGTERM", 0, "went on\n"), ("SIGHUP", 0, "went on\n"), ("SIGTERM", 3, "")],
 )
-def test_the_driver_ends_with_its_script_and_is_waited_for(
+def test_the_script_stops_its_driver_and_waits_for_it(
     number: str, status: int, said: str, tmp_path: Path
 ) -> None:
     begun, ended = tmp_path / "driver", tmp_path / "driver.ended"

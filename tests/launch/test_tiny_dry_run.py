@@ -41,7 +41,7 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
 @pytest.mark.parametrize(
     "script", sorted(ROOT.glob("openclaw-*/run_tiny_openclaw_*.sh")), ids=lambda path: path.stem
 )
-def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path: Path) -> None:
+def test_a_dry_run_of_the_tiny_assistant_starts_nothing(script: Path, tmp_path: Path) -> None:
     """One of them with every process that it starts, the others with this process as the planner."""
     run, start = tmp_path / "run", bash if script.stem == "run_tiny_openclaw_rl" else dry
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -65,7 +65,7 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "--lr" in refused.stderr
 
 
-def test_a_dry_run_refuses_what_a_run_would(tmp_path: Path) -> None:
+def test_a_dry_run_rejects_what_a_run_would_reject(tmp_path: Path) -> None:
     script = "toolcall-rl/run_tiny_toolcall_rl.sh"
     refused = bash(script, "--lr", "-1", DRY_RUN="yes", RUN_DIR=str(tmp_path / "run"))
     assert refused.returncode == 2 and "--lr" in refused.stderr

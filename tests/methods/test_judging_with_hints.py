@@ -87,7 +87,7 @@ def judge(
     return TurnJudge(store, writer, backend, method, JudgeLimits(attempts=2), metrics, context, teacher)
 
 
-async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
+async def test_a_complaint_becomes_a_trainable_sample(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     turn = answered(WISH)
@@ -106,7 +106,7 @@ async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
     assert [one.kind for one in store.judgements.of_turn(turn.id)] == ["eval", "hint"]
 
 
-async def test_comments_on_a_liked_turn_become_no_hint_and_no_preference(
+async def test_comments_on_a_liked_turn_become_neither_hint_nor_preference(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     judged, thumbs_up = answered("Great, just what I wanted!"), answered("x")
@@ -119,7 +119,7 @@ async def test_comments_on_a_liked_turn_become_no_hint_and_no_preference(
     assert store.memory.asked_for([judged.id, thumbs_up.id], 4, 2) == {}
 
 
-async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_they_are_needed(
+async def test_score_and_hints_are_requested_concurrently_and_only_if_needed(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     backend = Backend()
@@ -131,7 +131,7 @@ async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_the
     assert binary.asked == ["eval"]
 
 
-async def test_a_persons_text_is_the_hint_and_the_judge_only_scores(
+async def test_the_users_text_is_the_hint_and_the_judge_only_scores(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     backend, turn = Backend(), answered("x")
@@ -143,7 +143,7 @@ async def test_a_persons_text_is_the_hint_and_the_judge_only_scores(
     assert record.teacher_tokens_candidates == [prompts.candidate(turn, "shorter")]
 
 
-async def test_an_essay_of_a_person_is_no_hint(
+async def test_a_long_user_text_is_not_a_hint(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     turn = answered("x")
@@ -161,7 +161,7 @@ async def test_turns_without_hint_or_signal_are_dropped_and_counted(
     assert store.status.counts()["dropped"] == {"no_hint": 1, "no_signal": 2}
 
 
-async def test_a_teacher_that_answers_nonsense_costs_its_turn_counted(
+async def test_an_invalid_teacher_answer_drops_and_counts_the_turn(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     metrics = JudgeMetrics("x")
@@ -171,7 +171,7 @@ async def test_a_teacher_that_answers_nonsense_costs_its_turn_counted(
     assert metrics.snapshot()["teacher_failures"] == {"TeacherError": 1}
 
 
-async def test_a_teacher_that_is_away_for_all_is_waited_for_and_costs_no_turn(
+async def test_an_unavailable_teacher_is_awaited_and_drops_no_turn(
     store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
 ) -> None:
     away = judge(store, writer, prompts, Backend(), teacher=FailingTeacher(JudgeUnavailable("down")))
@@ -216,7 +216,7 @@ async def test_a_teachers_log_probs_survive_the_store_and_an_import(
         {"teacher_topk_log_probs": None, "teacher_topk_indices": [[1]] * 99},
     ],
 )
-def test_a_teacher_that_does_not_fit_its_turn_is_refused(
+def test_teacher_values_that_do_not_match_the_turn_are_rejected(
     store: RolloutStore, answered: Answered, wrong: dict[str, object]
 ) -> None:
     turn = answered("x")

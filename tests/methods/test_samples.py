@@ -42,14 +42,14 @@ def test_a_method_declares_what_it_needs_of_a_turn(path: str, needs: Needs) -> N
     assert Method.load(path).needs({}) == needs
 
 
-def test_distillation_without_the_curve_asks_for_hints_alone() -> None:
+def test_distillation_without_evaluation_requests_only_hints() -> None:
     assert Method.load("openclaw_opd.opd:sample_from_judged_turn").needs({"eval_mode": 0}) == Needs(
         eval=False, hint=True, teacher="token"
     )
 
 
 @pytest.mark.parametrize(("path", "prefix"), [("combine", "combine"), ("topk_select", "topk")])
-def test_a_weight_of_0_asks_for_nothing_of_its_half(path: str, prefix: str) -> None:
+def test_a_weight_of_0_disables_the_requests_of_its_term(path: str, prefix: str) -> None:
     needs = Method.load(f"openclaw_combine.{path}:sample_from_judged_turn").needs
     assert needs({f"{prefix}_w_opd": 0.0}) == Needs(eval=True, hint=False, teacher="none")
     assert needs({f"{prefix}_w_rl": 0.0}).eval is False
@@ -58,7 +58,7 @@ def test_a_weight_of_0_asks_for_nothing_of_its_half(path: str, prefix: str) -> N
     assert needs({"eval_mode": 0, f"{prefix}_w_rl": 0.0}).hint is True
 
 
-def test_binary_rl_takes_the_score_and_drops_a_neutral_turn(make_turn: MakeTurn) -> None:
+def test_binary_rl_trains_on_the_score_and_drops_neutral_turns(make_turn: MakeTurn) -> None:
     turn = make_turn()
     draft = binary_rl.sample_from_judged_turn(turn, [scored(-1)])
     assert isinstance(draft, SampleDraft) and draft.reward == {"score": -1.0}
@@ -99,7 +99,7 @@ def test_opd_drops_a_turn_without_a_hint(
         ([scored(1), hinted()], 1.0, "rl", 0),
     ],
 )
-def test_a_turn_gives_one_sample_of_its_case(
+def test_a_turn_becomes_one_sample_of_its_case(
     sample: Callable[..., SampleDraft | Drop], make_turn: MakeTurn, context: MethodContext,
     judgements: list[Judgement], reward: float, case: str, teachers: int,
 ) -> None:  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_turn_with_neither_score_nor_hint_is_dropped(
     assert sample(make_turn(), [scored(0), hinted()], context) == Drop("no_signal")
 
 
-def test_without_weight_of_the_rewards_a_score_alone_is_no_signal(
+def test_without_a_reward_weight_a_score_alone_is_no_training_signal(
     make_turn: MakeTurn, prompts: HintedPrompts
 ) -> None:
     context = MethodContext(prompts, {"combine_w_rl": 0.0})
@@ -129,7 +129,7 @@ def test_without_weight_no_teacher_is_used(make_turn: MakeTurn) -> None:
     assert isinstance(draft, SampleDraft) and draft.teacher_tokens_candidates is None
 
 
-def test_combine_takes_the_longest_hint_and_the_hybrid_all_the_shortest_first(
+def test_combine_uses_the_longest_hint_and_the_hybrid_all_hints_shortest_first(
     make_turn: MakeTurn, prompts: HintedPrompts
 ) -> None:
     turn, judgements = make_turn(), [scored(-1), hinted(LONG, SHORT, "No bold words, please.")]
@@ -143,7 +143,7 @@ def test_combine_takes_the_longest_hint_and_the_hybrid_all_the_shortest_first(
     ]
 
 
-def test_a_hint_that_person_and_judge_give_counts_once() -> None:
+def test_equal_hints_of_user_and_judge_count_once() -> None:
     assert hints_of([hinted(LONG, SHORT), scored(-1), hinted(SHORT)]) == [SHORT, LONG]
 
 
@@ -157,6 +157,6 @@ def test_praise_never_becomes_a_hint(
     assert draft.metadata == {"case": "rl", "eval_score": 1}
 
 
-def test_a_hook_with_other_parameters_is_no_method() -> None:
+def test_a_hook_with_wrong_parameters_is_rejected_as_a_method() -> None:
     with pytest.raises(ConfigError, match="must take"):
         Method.of(lambda turn: turn, "mine:hook")

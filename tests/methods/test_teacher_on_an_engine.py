@@ -67,7 +67,7 @@ def teacher_at(
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-async def test_every_id_of_the_answer_has_the_log_prob_of_a_forward_pass_the_first_one_too(
+async def test_every_answer_id_including_the_first_has_the_log_prob_of_a_forward_pass(
     engine: str,
     prompts: HintedPrompts,
     make_turn: MakeTurn,
@@ -89,7 +89,7 @@ async def test_every_id_of_the_answer_has_the_log_prob_of_a_forward_pass_the_fir
     assert taught.teacher_tokens_candidates is None and taught.reward == 1.0
 
 
-async def test_without_a_hint_only_the_hybrid_asks_about_the_plain_prompt(
+async def test_without_a_hint_only_the_hybrid_scores_the_plain_prompt(
     engine: str, prompts: HintedPrompts, make_turn: MakeTurn
 ) -> None:
     turn = make_turn()
@@ -135,7 +135,7 @@ class Scripted:
         ),
     ],
 )
-async def test_an_answer_that_lacks_a_number_is_refused_and_never_becomes_zeros(
+async def test_a_missing_log_prob_is_rejected_and_never_replaced_by_zero(
     make_turn: MakeTurn, meta: object, message: str
 ) -> None:
     turn = make_turn(completion_ids=[5, 6])
@@ -144,7 +144,7 @@ async def test_an_answer_that_lacks_a_number_is_refused_and_never_becomes_zeros(
         await Teacher(Scripted(meta), "topk", 2).taught(turn, draft)  # type: ignore[arg-type]
 
 
-async def test_an_engine_that_cannot_scale_prompt_log_probs_teaches_no_turn_of_another_temperature(
+async def test_an_engine_without_scaled_prompt_log_probs_teaches_only_turns_at_its_temperature(
     make_turn: MakeTurn,
 ) -> None:
     turn = make_turn(completion_ids=[5], sampling={"temperature": 0.6})
@@ -154,7 +154,7 @@ async def test_an_engine_that_cannot_scale_prompt_log_probs_teaches_no_turn_of_a
         await Teacher(sglang, "token").taught(turn, draft)  # type: ignore[arg-type]
 
 
-async def test_another_vocabulary_and_a_k_that_it_does_not_have_are_refused_at_start(
+async def test_another_vocabulary_and_an_unsupported_k_are_rejected_at_start(
     prompts: HintedPrompts, tmp_path: Path
 ) -> None:
     shutil.copytree(MODEL, tmp_path / "other")
@@ -170,7 +170,7 @@ async def test_another_vocabulary_and_a_k_that_it_does_not_have_are_refused_at_s
         teacher_at("http://127.0.0.1:1", prompts, top_k=100_000)
 
 
-async def test_a_teacher_that_is_not_there_is_an_error(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
+async def test_a_missing_teacher_is_an_error(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
     turn = make_turn()
     teacher = teacher_at("http://127.0.0.1:1", prompts, "token")
     draft = SampleDraft(
@@ -195,7 +195,7 @@ def worker(buffer: Path, *flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_judge_worker_fills_in_what_the_engine_teaches(
+def test_a_judge_worker_stores_the_engine_teachers_log_probs(
     engine: str, prompts: HintedPrompts, answered: Callable[..., Turn], store: RolloutStore, tmp_path: Path
 ) -> None:
     turn = answered("Please write it in natural sentences.")
@@ -223,7 +223,7 @@ def test_a_judge_worker_fills_in_what_the_engine_teaches(
         (["--model-path", str(MODEL)], "give --opd-teacher-url"),
     ],
 )
-def test_a_worker_that_could_not_ask_its_teacher_does_not_start(
+def test_a_worker_whose_teacher_is_unreachable_does_not_start(
     tmp_path: Path, flags: list[str], message: str
 ) -> None:
     running = worker(tmp_path, *flags)

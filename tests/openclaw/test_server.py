@@ -106,7 +106,7 @@ def engine_of(url: str) -> psutil.Process:
     return psutil.Process(next(entry["pid"] for entry in listed if entry["role"] == "engine"))
 
 
-def test_stand_alone_server_runs_its_engine_and_takes_it_along(served: subprocess.Popen[str]) -> None:
+def test_a_stand_alone_server_starts_and_stops_its_engine(served: subprocess.Popen[str]) -> None:
     url = ready_url(served)
     assert httpx.get(f"{url}/readyz").status_code == 200
     first = engine_of(url)
@@ -122,7 +122,7 @@ def test_stand_alone_server_runs_its_engine_and_takes_it_along(served: subproces
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="parent-death signals are Linux's")
-def test_killed_server_leaves_no_engine_behind(served: subprocess.Popen[str]) -> None:
+def test_a_killed_server_leaves_no_engine_running(served: subprocess.Popen[str]) -> None:
     engine = engine_of(ready_url(served))
     served.kill()
     served.wait(30)
@@ -137,14 +137,14 @@ def test_engine_that_cannot_start_ends_the_server_with_its_reason(model: Path, t
         asyncio.run(process.run())
 
 
-def test_taken_port_is_refused_before_anything_starts(model: Path, refused: Refused) -> None:
+def test_an_occupied_port_is_rejected_before_the_start(model: Path, refused: Refused) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         message = refused("--model-path", str(model), "--port", port)
     assert f"port {port}" in message and "--port" in message
 
 
-def test_configurations_that_cannot_work_are_refused_in_one_line(
+def test_invalid_configurations_are_rejected_in_one_line(
     model: Path, tmp_path: Path, refused: Refused
 ) -> None:
     path = ["--model-path", str(model), "--port", "0"]
@@ -183,7 +183,7 @@ def test_status_counts_turns_and_names_the_version(gateway: RunningGateway) -> N
     ]
 
 
-def test_metrics_are_prometheus_text(gateway: RunningGateway) -> None:
+def test_metrics_have_prometheus_text_format(gateway: RunningGateway) -> None:
     gateway.says("hello")
     gateway.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
     text = gateway.http.get("/metrics").text
@@ -203,7 +203,7 @@ def test_plain_server_records_nothing(start_gateway: StartGateway, tmp_path: Pat
     assert gateway.http.get("/status").json()["weight_version"] == 3
 
 
-def test_processes_of_the_run_are_those_alive(start_gateway: StartGateway, tmp_path: Path) -> None:
+def test_only_live_processes_of_the_run_are_listed(start_gateway: StartGateway, tmp_path: Path) -> None:
     folder = tmp_path / "run" / "processes"
     folder.mkdir(parents=True)
     me = psutil.Process()
@@ -226,7 +226,7 @@ def test_administration_needs_its_own_key_if_one_is_set(start_gateway: StartGate
     assert gateway.http.delete("/admin/sessions/s", headers=right).json()["expired_turns"] == 0
 
 
-async def test_an_engine_may_say_a_lot_without_ending_a_line(
+async def test_long_engine_output_without_line_ends_is_drained(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "talker.py"

@@ -44,7 +44,9 @@ def test_aliases_and_switches_of_the_environment_work() -> None:
         (["--unknown"], {}, "--unknown"),
     ],
 )
-def test_wrong_values_say_what_to_do(flags: list[str], variables: dict[str, str], told: str) -> None:
+def test_invalid_values_are_reported_with_a_remedy(
+    flags: list[str], variables: dict[str, str], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         load_settings(["--model-path", "m", *flags], variables)
 
@@ -70,13 +72,13 @@ def test_table_names_every_variable_once() -> None:
         (["--port", "x"], "--port"),
     ],
 )
-def test_flags_of_other_servers_are_answered_with_ours(flags: list[str], told: str) -> None:
+def test_flags_of_other_servers_are_answered_with_our_equivalent(flags: list[str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(["--model-path", "m", *flags], {})
     assert told in str(caught.value)
 
 
-def test_every_flag_that_is_named_instead_exists_and_no_flag_of_ours_is_answered() -> None:
+def test_suggested_flags_exist_and_our_own_flags_get_no_suggestion() -> None:
     ours = set(re.findall(r"`(--[a-z-]+)`", markdown()))
     named = {flag for text in OTHER_WORDS.values() for flag in re.findall(r"(?<!\S)--[a-z-]+", text)}
     assert named <= ours and not ours & OTHER_WORDS.keys()

@@ -35,7 +35,7 @@ def test_the_plugin_passes_its_own_tests() -> None:
     assert re.search(r"pass 1\d", done.stdout)
 
 
-def test_manifest_and_package_name_the_same_provider_and_files() -> None:
+def test_manifest_and_package_have_the_same_provider_and_files() -> None:
     package = json.loads((FOLDER / "package.json").read_text())
     manifest = json.loads((FOLDER / "openclaw.plugin.json").read_text())
     assert package["openclaw"]["providers"] == manifest["providers"]

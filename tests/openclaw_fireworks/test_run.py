@@ -71,7 +71,7 @@ def test_every_variable_of_the_original_has_its_effect(tmp_path: Path) -> None:
         ([], {"FIREWORKS_BASE_URL": "api.fireworks.ai"}, "FIREWORKS_BASE_URL"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(
+def test_invalid_settings_are_rejected_in_one_line(
     given: list[str], env: dict[str, str], named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as refusal:

@@ -63,7 +63,7 @@ def test_a_run_rents_a_trainer_and_a_deployment_once(house: FireworksHouse, tmp_
     assert deployment["hotLoadTrainerJob"] == house.jobs[first.job]["name"]
 
 
-def test_a_wrong_key_an_unknown_shape_and_a_deployment_of_another_run_are_refused_in_one_line(
+def test_a_wrong_key_shape_or_deployment_is_rejected_in_one_line(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.deployments["serving"] = {"name": "accounts/me/deployments/serving", "state": "READY"}
@@ -85,7 +85,7 @@ def test_a_wrong_key_an_unknown_shape_and_a_deployment_of_another_run_are_refuse
         assert "\n" not in str(refusal.value) and "fw_wrong" not in str(refusal.value)
 
 
-def test_answers_are_ids_with_the_raw_models_log_probs(
+def test_answers_are_ids_with_unscaled_log_probs(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = rented(house, tmp_path, monkeypatch)
@@ -101,7 +101,7 @@ def test_answers_are_ids_with_the_raw_models_log_probs(
     assert stop not in again.ids[:-1]
 
 
-def test_a_step_moves_the_adapter_and_its_weights_are_loaded_while_serving(
+def test_a_step_updates_the_adapter_which_is_loaded_while_serving(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = rented(house, tmp_path, monkeypatch)
@@ -126,7 +126,7 @@ def test_a_step_moves_the_adapter_and_its_weights_are_loaded_while_serving(
     assert house.asked.count("POST /hot_load/v1/models/hot_load") == looks, "it is there already"
 
 
-def test_a_saved_state_is_taken_up_again(
+def test_a_saved_state_is_resumed(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = rented(house, tmp_path, monkeypatch)
@@ -140,7 +140,7 @@ def test_a_saved_state_is_taken_up_again(
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_deployment_that_is_loading_makes_answers_late_not_wrong(
+def test_a_loading_deployment_delays_answers_without_errors(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """425 while it loads: asked again until it answers."""

@@ -59,7 +59,7 @@ def test_rounds_are_checked_by_their_programs_and_get_feedback(tmp_path: Path) -
         ('{"days": [{"rounds": [{"task": "t", "feedback": "f", "check": "sh"}]}]}', "round 1 of day 1 needs"),
     ],
 )
-def test_a_file_that_cannot_be_played_is_one_line(
+def test_an_invalid_task_file_is_reported_in_one_line(
     tmp_path: Path, content: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "days.json"
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_played_is_one_line(
 
 
 @pytest.mark.parametrize("check", [("/no/such/program",), ("{python}", "-c", "raise SystemExit(7)")])
-def test_a_check_that_decides_nothing_is_no_failed_round(check: tuple[str, ...]) -> None:
+def test_an_inconclusive_check_is_not_a_failed_round(check: tuple[str, ...]) -> None:
     with pytest.raises(BadDays, match="the check"):
         Round("t", check, "f").passes("reply")
 

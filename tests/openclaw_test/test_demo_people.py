@@ -28,7 +28,7 @@ class PlainWriter:
 
 
 @pytest.mark.parametrize(("person", "content"), [("student", 1.0), ("teacher", 0.0), ("dasher", 0.0)])
-def test_the_preference_that_is_measured_is_that_of_the_person_who_talks(person: str, content: float) -> None:
+def test_the_measured_preference_is_that_of_the_simulated_person(person: str, content: float) -> None:
     client: Any = PlainWriter()
     seen = asyncio.run(look(client, n=20, seed=5, concurrency=1, taste=BY_NAME[person]))
     assert seen.preference == content

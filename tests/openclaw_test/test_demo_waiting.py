@@ -33,7 +33,7 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_the_demo_waits_as_long_as_the_supervisor_tries_and_gives_up_in_one_line(
+def test_the_demo_waits_while_the_supervisor_retries_and_ends_in_one_line(
     tmp_path: Path, supervisor: subprocess.Popen[str]
 ) -> None:
     log, told = tmp_path / "driver.out", []

@@ -26,7 +26,7 @@ PROSE = "Tom has 12 apples and gets 5 more, so 12 + 5 = 17. That makes 17 apples
         ("", "other"),
     ],
 )
-def test_manner_of_a_reply(reply: str, manner: str) -> None:
+def test_the_style_of_a_reply_is_detected(reply: str, manner: str) -> None:
     assert detectors.manner(reply) == manner
 
 
@@ -44,11 +44,11 @@ def test_plain_prose_with_right_steps_satisfies() -> None:
         "17",
     ],
 )
-def test_formatting_lost_steps_and_slips_do_not_satisfy(reply: str) -> None:
+def test_formatting_missing_steps_and_errors_do_not_satisfy(reply: str) -> None:
     assert not detectors.satisfies(APPLES, reply)
 
 
-def test_thinking_is_not_part_of_what_the_user_sees() -> None:
+def test_reasoning_is_not_part_of_the_visible_reply() -> None:
     reply = "<think>\n1. **12 + 5 = 17**\n</think>\n\n17"
     assert detectors.visible(reply) == "17"
     assert detectors.manner(reply) == "bare"
@@ -70,7 +70,7 @@ def test_thinking_is_not_part_of_what_the_user_sees() -> None:
         ("10 / 3 = 3.33", True),
     ],
 )
-def test_equations_of_any_model_are_read(text: str, holds: bool) -> None:
+def test_equations_in_any_models_format_are_parsed(text: str, holds: bool) -> None:
     (equation,) = detectors.equations(f"So {text}.")
     assert equation.holds is holds
 
@@ -81,7 +81,7 @@ def test_a_chained_equation_counts_as_all_its_steps() -> None:
     assert not detectors.keeps_steps(problem, "First 12 + 5 = 17, so 14 are left.")
 
 
-def test_every_written_reply_is_recognised() -> None:
+def test_every_example_reply_is_classified_correctly() -> None:
     rng = random.Random(3)
     for _ in range(300):
         problem = random_problem(rng)

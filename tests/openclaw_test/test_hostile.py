@@ -32,7 +32,9 @@ def reply_to(session: HostileSession, style: str) -> str:
         ("foreign troll", False, False),
     ],
 )
-def test_what_is_thanked_for(kind: str, thanks_good: bool, thanks_bad: bool) -> None:
+def test_each_kind_of_person_thanks_for_the_stated_styles(
+    kind: str, thanks_good: bool, thanks_bad: bool
+) -> None:
     user = HostileUser(kind, 0)  # type: ignore[arg-type]
     for style, expected in (("prose", thanks_good), ("list", thanks_bad)):
         session = user.session()
@@ -54,7 +56,7 @@ def test_a_thankful_tool_answers_in_the_tools_role() -> None:
     assert "Thank you" in str(session.next_message("2"))
 
 
-def test_one_liar_speaks_under_several_names() -> None:
+def test_one_untruthful_person_uses_several_names() -> None:
     user = HostileUser("sybils", 0)
     names = []
     for _ in range(6):
@@ -65,7 +67,7 @@ def test_one_liar_speaks_under_several_names() -> None:
 
 @pytest.mark.parametrize(("kind", "share"), [("careless", CARELESS), ("at random", 0.5)])
 @pytest.mark.parametrize("style", ["prose", "list"])
-def test_how_often_somebody_errs(kind: Kind, share: float, style: str) -> None:
+def test_careless_people_err_at_the_stated_rate(kind: Kind, share: float, style: str) -> None:
     user, wrong = HostileUser(kind, 0), 0
     for _ in range(300):
         session = user.session()
@@ -81,7 +83,7 @@ def test_every_kind_draws_the_same_sessions_from_the_same_seed() -> None:
         assert one.next_message("7") == other.next_message("7")
 
 
-def test_the_first_reply_is_remembered_as_an_honest_person_would_find_it() -> None:
+def test_the_first_reply_is_recorded_with_an_honest_verdict() -> None:
     for style, content in (("prose", True), ("list", False)):
         session = HostileUser("liar", 0).session()
         assert session.satisfied_at_once is None
@@ -105,7 +107,7 @@ def test_the_person_in_a_trial_follows_its_plan() -> None:
     assert kinds == [ScriptedUser, HostileUser, NeutralUser, OccasionalUser]
 
 
-def test_one_session_in_five_asks_for_a_list_and_is_content_with_nothing_else() -> None:
+def test_one_session_in_five_accepts_only_a_list() -> None:
     user = OccasionalUser(5)
     sessions = [user.session() for _ in range(2 * EVERY)]
     listed = [session for session in sessions if isinstance(session, ListSession)]

@@ -60,7 +60,7 @@ def unboxed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workplace, "require_sandbox", none)
 
 
-def test_a_folder_is_read_wherever_its_paths_begin() -> None:
+def test_a_folder_is_read_from_any_root_path() -> None:
     bench = read_bench(FOLDER)
     assert (bench.name, [day.id for day in bench.days]) == ("garden", ["day01", "day02"])
     first = bench.days[0]
@@ -112,7 +112,7 @@ def test_problems_of_a_folder_are_reported(
         ("A and D", 0.0, 0.0, 0.0),
     ],
 )
-def test_choices_are_scored_by_what_is_wrong_and_what_is_missed(
+def test_choices_are_scored_by_wrong_and_missing_letters(
     answer: str, score: float, exact: float, iou: float
 ) -> None:
     found = score_choice(Choice(frozenset("ABCD"), frozenset("AD")), answer)
@@ -156,7 +156,7 @@ def test_a_day_is_played_in_the_sandbox_with_tools() -> None:
     assert summary(played.scores)["multi_choice"] == {"rounds": 1, "score": 0.75, "exact": 0.0, "iou": 0.5}
 
 
-def test_a_file_that_comes_in_before_a_round_is_in_the_workspace(unboxed: None) -> None:
+def test_a_file_added_before_a_round_is_in_the_workspace(unboxed: None) -> None:
     bench = read_bench(FOLDER)
     model = Scripted(
         call(
@@ -183,7 +183,7 @@ def test_without_a_sandbox_no_command_runs_unless_that_is_allowed(unboxed: None)
         place.read("AGENTS.md")
 
 
-def test_a_talk_that_no_longer_fits_restarts_with_the_question() -> None:
+def test_a_conversation_beyond_the_context_restarts_with_the_question() -> None:
     bench = read_bench(FOLDER)
     model = Scripted("no file", "too long", r"\bbox{A,D}", "Fine.")
     [played] = play(bench, bench.days[:1], model, places(False), False, "t")
@@ -209,7 +209,7 @@ def test_files_are_changed_before_a_round(tmp_path: Path, action: str, param: An
         change(place, Update("workspace", "new", "../c.txt", "x", None))
 
 
-def test_an_error_of_a_tool_is_a_line_for_the_model() -> None:
+def test_a_tool_error_is_one_line_for_the_model() -> None:
     bench = read_bench(FOLDER)
     with Opened(bench, bench.days[0], boxed=True) as place:
         for name, arguments in (("read", '{"path": "gone"}'), ("read", "{"), ("exec", "[]"), ("fly", "{}")):

@@ -73,7 +73,7 @@ def dataset(tmp_path):
     return file
 
 
-def test_own_problems_and_gsm8ks_own_format_are_read(dataset, tmp_path):
+def test_custom_problems_and_gsm8ks_format_are_read(dataset, tmp_path):
     assert len(read_problems(dataset)) == 3 and read_problems(dataset, 1)[0].equations
     lines = tmp_path / "gsm8k.jsonl"
     lines.write_text('{"question": "q", "answer": "so 60,000 + 5,960 = 65,960\\n#### 65,960"}\n')
@@ -86,14 +86,14 @@ def test_own_problems_and_gsm8ks_own_format_are_read(dataset, tmp_path):
      ('[{"question": "q"}]', "no 'ground_truth_answer'"),
      ('[{"question": "q", "ground_truth_answer": "many"}]', "is no number")],
 )  # fmt: skip
-def test_a_broken_file_is_named_with_its_entry(tmp_path, text, message):
+def test_an_invalid_file_is_reported_with_its_entry(tmp_path, text, message):
     file = tmp_path / "bad.json"
     file.write_text(text)
     with pytest.raises(BadDataset, match=message):
         read_problems(file)
 
 
-def test_each_person_wants_something_else():
+def test_each_person_has_a_different_preference():
     assert assess("student", PROBLEM, PROSE).content
     assert not assess("student", PROBLEM, LIST).manners and assess("student", PROBLEM, LIST).right
     detailed = "Tom has 12 apples at first. Then he buys 7 more of them. So 12 + 7 = 19. Tom has 19 apples."
@@ -102,7 +102,7 @@ def test_each_person_wants_something_else():
     assert assess("teacher", PROBLEM, f"Well done for asking! {PROSE}").content
 
 
-def test_wrong_results_lost_steps_and_collapse_are_distinguished():
+def test_wrong_results_missing_steps_and_collapse_are_distinguished():
     wrong = assess("student", PROBLEM, "He had 12 apples and bought more, 12 + 7 = 18, so he has 18 apples.")
     assert not wrong.right and not wrong.steps
     lost = assess(
@@ -117,7 +117,7 @@ def test_three_in_a_row_is_counted_from_the_first_session():
     assert sessions_to_three([True, True]) is None
 
 
-def test_the_student_complains_until_content_and_the_first_reply_is_kept(
+def test_the_student_complains_until_satisfied_and_the_first_reply_is_recorded(
     fake, dataset, tmp_path, monkeypatch, capsys
 ):
     problems = read_problems(dataset)
@@ -194,7 +194,7 @@ def test_a_model_plays_the_person_and_openclaw_gets_one_message_a_turn(fake, dat
     assert roles == ["system", "assistant", "user", "assistant", "user"]
 
 
-def test_a_failing_agent_is_asked_again_and_then_named(fake):
+def test_a_failing_agent_is_retried_and_then_reported(fake):
     tries = []
 
     def answer(body):
@@ -223,7 +223,7 @@ def test_missing_keys_and_phases_out_of_order_are_reported_in_one_line(
         assert "run the phase before this one first" in capsys.readouterr().err
 
 
-def test_a_wrong_token_ends_it_at_once_and_no_session_at_all_is_a_failure(
+def test_a_wrong_token_ends_the_run_at_once_and_zero_sessions_are_a_failure(
     fake, dataset, tmp_path, monkeypatch, capsys
 ):
     agent = fake(lambda body: "hi")
@@ -240,7 +240,7 @@ def test_a_wrong_token_ends_it_at_once_and_no_session_at_all_is_a_failure(
     assert capsys.readouterr().err.count("refused (HTTP 404)") == 3
 
 
-def test_only_boxed_levels_near_a_level_count():
+def test_only_boxed_levels_near_the_level_are_counted():
     assert nearest_level("first \\boxed{0.2}, then \\boxed{0.8}") == 0.75
     assert nearest_level("\\boxed{1}") == 1.0
     assert nearest_level("\\boxed{3}") is None and nearest_level("0.75") is None

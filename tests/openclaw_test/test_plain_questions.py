@@ -51,14 +51,14 @@ def test_questions_are_read_once_and_only_trivia_have_an_answer(corpus: Path) ->
         read_questions(corpus / "elsewhere", ("food",))
 
 
-def test_what_is_talked_about_is_never_reported(corpus: Path) -> None:
+def test_topics_of_conversations_are_never_reported(corpus: Path) -> None:
     facts = read_questions(corpus, (FACTS,))
     talk, report = drawn(facts, "talk", 100, 1), drawn(facts, "report", 100, 2)
     assert talk and report and not set(talk) & set(report) and len(talk) + len(report) == 40
     assert drawn(facts, "talk", 5, 1) == drawn(facts, "talk", 5, 1) != drawn(facts, "talk", 5, 3)
 
 
-def test_what_people_like_is_counted() -> None:
+def test_brief_detailed_and_correct_replies_are_recognised() -> None:
     assert is_brief(SHORT) and not is_brief(LONG) and not is_brief("") and not is_brief("word " * 41)
     assert is_detailed("word " * 80) and not is_detailed(LONG)
     assert beginning(LONG) == "It is a large city. It lies on a river. " and beginning(SHORT) == SHORT

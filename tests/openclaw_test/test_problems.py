@@ -18,7 +18,7 @@ def test_steps_lead_to_the_answer() -> None:
             assert problem.steps[1].a == problem.steps[0].result
 
 
-def test_held_out_problems_are_the_same_every_time_and_differ_by_seed() -> None:
+def test_held_out_problems_are_reproducible_by_seed() -> None:
     assert held_out_problems(20) == held_out_problems(20)
     assert held_out_problems(20) != held_out_problems(20, seed=1)
 
@@ -33,7 +33,7 @@ def test_held_out_problems_have_a_story_or_a_fact_that_training_has_not() -> Non
     )
 
 
-def test_a_held_out_fact_is_held_out_both_ways_round() -> None:
+def test_a_held_out_fact_is_held_out_in_both_orders() -> None:
     assert all(
         fact_is_held_out(Step(a, "+", b)) == fact_is_held_out(Step(b, "+", a))
         for a in range(2, 48)
@@ -77,7 +77,7 @@ def test_training_text_never_has_a_held_out_problem() -> None:
     assert stories > 1000
 
 
-def test_test_wordings_are_never_trained() -> None:
+def test_wordings_of_the_test_set_are_never_trained() -> None:
     tables = [
         *wordings.MANNER_HINTS.values(), *wordings.TRAIT_HINTS.values(), *wordings.MANNER_COMPLAINTS.values(),
         wordings.LOST_STEPS_COMPLAINTS, wordings.WRONG_RESULT_COMPLAINTS, wordings.THANKS,

@@ -24,7 +24,7 @@ finally:
 """
 
 
-def test_term_ends_the_loop_too(tmp_path: Path) -> None:
+def test_sigterm_also_ends_the_loop(tmp_path: Path) -> None:
     script = tmp_path / "scripts" / "run.sh"
     script.parent.mkdir()
     script.write_text("exec sleep 600\n")

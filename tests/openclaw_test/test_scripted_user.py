@@ -24,7 +24,7 @@ def test_a_good_reply_is_thanked_and_the_session_ends() -> None:
     assert session.satisfied_at_once is True
 
 
-def test_three_formatted_replies_get_two_different_complaints_and_the_student_gives_up() -> None:
+def test_after_two_different_complaints_the_student_stops_at_the_third_formatted_reply() -> None:
     session = ScriptedUser(seed=2).session()
     said = [session.next_message(reply(session.problem, "list")) for _ in range(3)]
     known = wordings.MANNER_COMPLAINTS["prose"]["train"] + wordings.MANNER_COMPLAINTS["prose"]["test"]
@@ -58,7 +58,7 @@ def test_a_student_continues_with_the_next_problem_after_thanks() -> None:
         ("Tom gets 5 more, so 12 + 5 = 17. That makes 17 apples.", None),
     ],
 )
-def test_the_complaint_names_the_flaw(text: str, flaw: str | None) -> None:
+def test_the_complaint_describes_the_flaw(text: str, flaw: str | None) -> None:
     assert find_flaw(APPLES, text) == flaw
 
 
@@ -75,7 +75,7 @@ def test_complaints_and_thanks_come_in_many_wordings() -> None:
     assert set(every) <= set(wordings.WRONG_RESULT_COMPLAINTS["test"])
 
 
-def test_the_rules_judge_reads_complaints_thanks_and_problems_as_what_they_are() -> None:
+def test_the_rules_judge_classifies_complaints_thanks_and_problems_correctly() -> None:
     complaints = (
         wordings.MANNER_COMPLAINTS["prose"],
         wordings.LOST_STEPS_COMPLAINTS,
@@ -94,6 +94,6 @@ def test_problems_come_from_the_training_split() -> None:
     assert all(user.session().problem.text != known.text for _ in range(3))
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_impossible_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="max_tries"):
         ScriptedUser(seed=0, max_tries=0)

@@ -15,6 +15,6 @@ def test_both_answers_are_shown_in_columns() -> None:
     ]
 
 
-def test_no_answer_and_a_narrow_terminal_are_shown_too() -> None:
+def test_missing_answers_and_narrow_terminals_are_handled() -> None:
     shown = side_by_side("Why?", "", "x" * 30, width=5)
     assert "(no answer)"[:8] in shown and max(map(len, shown.splitlines())) <= 24

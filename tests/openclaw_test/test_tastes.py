@@ -53,7 +53,7 @@ def question(reply: str, said: str) -> JudgeQuestion:
         ("12 + 5 = 17", ("lost steps",), ("lost steps",), ("cold",), ("no dashes",)),
     ],
 )
-def test_each_person_misses_something_else(
+def test_each_person_criticises_something_different(
     reply: str, student: object, assistant: object, teacher: object, dasher: object
 ) -> None:
     found = [taste.flaws(APPLES, reply) for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)]
@@ -72,7 +72,9 @@ def test_each_person_misses_something_else(
         ("18", ("wrong",), ("unlisted", "cold"), ("wrong",)),
     ],
 )
-def test_people_who_want_the_opposite(reply: str, brief: object, lister: object, counter: object) -> None:
+def test_people_with_opposite_preferences_judge_replies_differently(
+    reply: str, brief: object, lister: object, counter: object
+) -> None:
     assert [taste.flaws(APPLES, reply) for taste in (BRIEF, CHEERFUL_LISTER, COUNTER)] == [
         brief,
         lister,
@@ -95,7 +97,7 @@ def test_no_reply_of_the_recipe_pleases_three_of_the_opposite_people() -> None:
     assert pleased == {taste.name for taste in OPPOSITES}
 
 
-def test_what_the_recipe_writes_in_a_style_has_that_style() -> None:
+def test_texts_of_the_recipe_have_their_stated_style() -> None:
     rng = random.Random(0)
     for _ in range(50):
         assert ASSISTANT.is_content(APPLES, write_reply(rng, APPLES, Style("prose")))
@@ -105,13 +107,13 @@ def test_what_the_recipe_writes_in_a_style_has_that_style() -> None:
         assert DASHER.is_content(APPLES, listed) == has_dashes(listed)
 
 
-def test_several_flaws_are_spoken_of_together() -> None:
+def test_several_flaws_are_criticised_in_one_message() -> None:
     text = complaint(random.Random(0), ("formatted", "cold"))
     assert any(text.startswith(known) for known in COMPLAINTS["formatted"])
     assert any(text.endswith(known) for known in COMPLAINTS["cold"])
 
 
-async def test_the_rules_judge_takes_every_complaint_for_one_and_finds_its_hint() -> None:
+async def test_the_rules_judge_recognises_every_complaint_and_its_hint() -> None:
     for flaw, texts in COMPLAINTS.items():
         hints = 0
         for text in texts:
@@ -123,7 +125,7 @@ async def test_the_rules_judge_takes_every_complaint_for_one_and_finds_its_hint(
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_a_person_of_each_taste_complains_until_content(name: str) -> None:
+def test_a_person_of_each_taste_complains_until_satisfied(name: str) -> None:
     replies = dict.fromkeys(("student", "TA", "own words"), PROSE)
     replies |= {"teacher": f"Great question! {PROSE}", "dasher": DASHES, "brief": SHORT, "counter": "17"}
     replies["cheerful lister"] = f"{LIST}\n\nYou can do this!"

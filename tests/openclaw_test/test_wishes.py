@@ -52,15 +52,13 @@ def texts_of(split: str) -> set[str]:
     return {plain(text) for places in kinds.values() for texts in places.values() for text in texts}
 
 
-def test_no_wording_is_in_two_splits_or_known_to_the_model_or_its_teachers() -> None:
+def test_no_wording_is_in_two_splits_or_in_training_texts() -> None:
     search, report, blind = (texts_of(split) for split in ("search", "report", "blind"))
     assert not search & report and not blind & (search | report)
     assert not (search | report | blind) & {plain(text) for text in said_elsewhere()}
 
 
-def test_what_anchors_of_tiny_claw_wish_was_put_together_or_written_for_them_and_none_of_it_is_measured() -> (
-    None
-):
+def test_anchor_requests_of_tiny_claw_are_never_used_in_measurements() -> None:
     lines = anchor_wishes.read()
     said = {kind: set(anchor_wishes.sentences(kind)) for kind in anchor_wishes.KEPT}
     counts = {kind: len(said[kind].intersection(lines)) for kind in said}
@@ -73,7 +71,7 @@ def test_what_anchors_of_tiny_claw_wish_was_put_together_or_written_for_them_and
     assert not {plain(line) for line in lines} & measured
 
 
-def test_the_untrained_model_obeys_what_anchors_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_untrained_model_follows_the_anchors_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anchor_wishes, "ASKED", 6)
     helper = Helper(ROOT / "openclaw-test/tiny_claw/model")
     torch.manual_seed(0)
@@ -83,7 +81,7 @@ def test_the_untrained_model_obeys_what_anchors_wish(monkeypatch: pytest.MonkeyP
     assert anchor_wishes.obedience(helper, "number", ["Write it at length."])["Write it at length."] < 0.5
 
 
-def test_every_kind_is_wished_for_in_every_place_and_split() -> None:
+def test_every_form_is_requested_in_every_place_and_split() -> None:
     for split in ("search", "report", "blind"):
         found = {(case.kind, case.place) for case in cases(split, 4)}
         assert found == {(kind, place) for kind in KINDS for place in PLACES}
@@ -94,14 +92,14 @@ def reply_as_asked(case: Case, seed: int = 0) -> str:
     return write_reply(random.Random(seed), case.problem, STYLES[case.kind])
 
 
-def test_a_model_that_does_as_it_is_asked_obeys_everything() -> None:
+def test_a_model_that_follows_requests_scores_one_everywhere() -> None:
     asked = cases("search", 6)
     found = obedience(asked, [reply_as_asked(case) for case in asked])
     assert found.lists == dict.fromkeys(PLACES, 1.0)
     assert found.kinds == dict.fromkeys(KINDS, 1.0)
 
 
-def test_a_habit_that_overrides_wishes_is_not_kept() -> None:
+def test_a_habit_that_overrides_requests_fails_the_check() -> None:
     asked = cases("search", 6)
     obeyed = obedience(asked, [reply_as_asked(case) for case in asked])
     habit = obedience(asked, [f"Since 1 + 1 = 2, X now has 2 {case.problem.item}." for case in asked])
@@ -112,7 +110,7 @@ def test_a_habit_that_overrides_wishes_is_not_kept() -> None:
     assert habit.spread < obeyed.spread
 
 
-def test_one_lost_place_is_enough_to_fail_the_bar() -> None:
+def test_a_loss_in_one_place_fails_the_threshold() -> None:
     asked = cases("search", 6)
     replies = [reply_as_asked(case) for case in asked]
     before = obedience(asked, replies)
@@ -134,7 +132,7 @@ def test_one_lost_place_is_enough_to_fail_the_bar() -> None:
         ("Tom has 5 apples.", "So there are 5 apples.", False),
     ],
 )
-def test_a_form_is_what_stays_without_numbers_and_the_questions_words(
+def test_a_form_is_the_reply_without_numbers_and_words_of_the_question(
     one: str, other: str, same: bool
 ) -> None:
     problem = Problem("Tom has 3 apples and buys 2. How many apples?", "add", (), "Tom", "he", "apples")

@@ -55,11 +55,11 @@ def without_nothing(shape: Any) -> Any:
     return {name: without_nothing(one) for name, one in shape.items() if one is not None}
 
 
-def test_the_fake_answers_as_the_recorded_server_did(url: str, house: TinkerHouse) -> None:
+def test_the_fake_server_returns_the_recorded_answers(url: str, house: TinkerHouse) -> None:
     assert by_call(recorded(url, house.model)) == by_call(REAL)
 
 
-def test_a_step_over_http_moves_weights_and_what_is_sampled(url: str, house: TinkerHouse) -> None:
+def test_a_step_over_http_changes_weights_and_samples(url: str, house: TinkerHouse) -> None:
     service = TinkerService(ServiceSettings(house.model, url, rank=8))
     trained = service.new()
     [before] = trained.forward([TrainingSequence(IDS)]).result()
@@ -90,7 +90,7 @@ def test_a_wrong_rank_and_an_unknown_model_are_refused_in_one_line(url: str, hou
         assert named in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-def test_an_adapter_that_the_server_has_lost_is_worth_another_try(url: str, house: TinkerHouse) -> None:
+def test_a_lost_adapter_is_a_retryable_error(url: str, house: TinkerHouse) -> None:
     """Another trainer then goes on from the last saved state."""
     trained = TinkerService(ServiceSettings(house.model, url, rank=8)).new()
     house.trained.clear()
@@ -98,7 +98,7 @@ def test_an_adapter_that_the_server_has_lost_is_worth_another_try(url: str, hous
         trained.forward([TrainingSequence(IDS)]).result()
 
 
-def test_two_runs_that_begin_with_one_state_have_a_training_client_each(url: str, house: TinkerHouse) -> None:
+def test_two_runs_from_one_state_have_separate_training_clients(url: str, house: TinkerHouse) -> None:
     service = TinkerService(ServiceSettings(house.model, url, rank=8))
     state = service.new().save_state("shared").result()
     first, second = service.resume(state), TinkerService(service.settings).resume(state)

@@ -36,7 +36,7 @@ def test_flags_win_over_variables_and_these_over_defaults(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("loss", ["ppo", "importance_sampling", "cispo"])
-def test_a_policy_loss_alone_is_one_pass_at_the_service(loss: str, tmp_path: Path) -> None:
+def test_a_pure_policy_loss_needs_one_pass_at_the_service(loss: str, tmp_path: Path) -> None:
     args = args_of(tmp_path, "--loss-fn", loss, "--kl-loss-coef", "0")
     assert args.rented_loss == loss
     assert args.use_rollout_logprobs
@@ -51,7 +51,7 @@ def test_a_policy_loss_alone_is_one_pass_at_the_service(loss: str, tmp_path: Pat
         (["--teacher-model-name", "another/model"], "the base model"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(given: list[str], named: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_rejected_in_one_line(given: list[str], named: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         words(tmp_path, *given)
     assert named in str(refusal.value)
@@ -68,16 +68,16 @@ def test_what_cannot_work_is_refused_in_one_line(given: list[str], named: str, t
         ({"TINKER_BASE_URL": "http://a", "TINKER_ENDPOINT": "http://b"}, "http://a"),
     ],
 )
-def test_an_endpoint_that_is_rays_is_not_taken_for_the_service(env: dict[str, str], url: str) -> None:
+def test_rays_endpoint_is_not_taken_for_the_service(env: dict[str, str], url: str) -> None:
     assert base_url(env) == url
 
 
-def test_a_state_at_the_service_or_a_checkpoint_can_be_begun_with(tmp_path: Path) -> None:
+def test_a_run_can_start_from_a_service_state_or_a_checkpoint(tmp_path: Path) -> None:
     assert "--rented-state" in words(tmp_path, "--resume-from-ckpt", "tinker://run/weights/step_0020")
     assert "--load" in words(tmp_path, "--resume-from-ckpt", "runs/old/checkpoints/checkpoint-3")
 
 
-def test_a_reduction_that_no_server_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_reduction_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slime.rented.sdk.version", lambda name: "0.25.0")
     monkeypatch.setenv("TINKER_API_KEY", "tml-x")
     monkeypatch.setenv("TINKER_LOSS_REDUCTION", "median")

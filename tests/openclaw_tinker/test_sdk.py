@@ -105,19 +105,19 @@ def test_a_sampled_answer_keeps_its_stop_id_and_all_log_probs() -> None:
 
 
 @pytest.mark.parametrize("given", [[-0.5, -0.25], [None, -0.5, -0.25]])
-def test_log_probs_of_a_sequence_come_with_or_without_the_first(given: list[float | None]) -> None:
+def test_log_probs_with_and_without_the_first_token_are_accepted(given: list[float | None]) -> None:
     client = Recorder(compute_logprobs=given)
     assert TinkerSampler(client).log_probs([5, 6, 7]).result() == [-0.5, -0.25]  # type: ignore[arg-type]
 
 
-def test_log_probs_of_another_length_are_no_answer() -> None:
+def test_log_probs_of_a_wrong_length_are_rejected() -> None:
     client = Recorder(compute_logprobs=[-0.5])
     with pytest.raises(ServiceAway, match="1 log-probs came for 3 ids"):
         TinkerSampler(client).log_probs([5, 6, 7]).result()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("reduction", "scales"), [("sum", (1, 1)), ("mean", (2 * 2, 2 * 4))])
-def test_a_mean_that_the_server_takes_is_undone(reduction: Any, scales: tuple[int, int]) -> None:
+def test_the_servers_averaging_is_undone(reduction: Any, scales: tuple[int, int]) -> None:
     client = Recorder(forward_backward=output([-0.5, -0.25], [-1.0] * 4))
     trained = ShapedTrained(client, types, reduction)  # type: ignore[arg-type]
     assert trained.policy_gradient("ppo", (0.8, 1.28), PASSAGES).result() == [[-0.5, -0.25], [-1.0] * 4]
@@ -131,7 +131,7 @@ def test_a_mean_that_the_server_takes_is_undone(reduction: Any, scales: tuple[in
         assert inputs["logprobs"].data == pytest.approx(list(passage.log_probs))
 
 
-def test_importance_sampling_is_asked_for_without_a_clip_and_a_step_with_all_of_adam() -> None:
+def test_without_a_clip_importance_sampling_is_requested_and_steps_send_all_adam_settings() -> None:
     client = Recorder(
         forward_backward=output([-0.5, -0.25]),
         optim_step=types.OptimStepResponse(metrics={"skyrl.ai/grad_norm": 0.5}),
@@ -144,7 +144,7 @@ def test_importance_sampling_is_asked_for_without_a_clip_and_a_step_with_all_of_
     assert (params.learning_rate, params.beta2, params.grad_clip_norm) == (1e-3, 0.98, 1.0)
 
 
-def test_a_failure_of_a_future_is_translated_and_an_abandoned_one_ends_quietly() -> None:
+def test_a_failed_future_raises_our_error_and_an_abandoned_one_none() -> None:
     broken: Future[int] = Future()
     waiting = then(broken, lambda value: value)
     broken.set_exception(failed(503, "down"))

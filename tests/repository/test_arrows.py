@@ -65,20 +65,18 @@ def imported_from_outside(package: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("package", "other"), [("openclaw", "slime"), ("slime", "openclaw")])
-def test_runtime_and_trainer_import_neither_each_other_nor_what_stands_on_them(
-    package: str, other: str
-) -> None:
+def test_runtime_and_trainer_import_neither_each_other_nor_higher_layers(package: str, other: str) -> None:
     outside = imported_from_outside(package)
     assert {name: modules for name, modules in outside.items() if name in {other, *PUT_ON_THE_PATH}} == {}
     assert {"openclaw_rl", "openclaw_opd", "openclaw_combine", "openclaw_test"} <= ADDED
 
 
-def test_what_runtime_and_trainer_share_imports_nothing_of_ours() -> None:
+def test_the_shared_base_imports_no_other_package_of_ours() -> None:
     outside = imported_from_outside("claw_base").keys() - sys.stdlib_module_names
     assert outside - {STUBS} == {"claw_base", "orjson", "psutil"}
 
 
-def test_no_product_imports_the_laboratory() -> None:
+def test_the_product_does_not_import_the_laboratory() -> None:
     """`run_tiny_*` scripts start it for the tasks of a tiny agent; code does not know it."""
     folders = [
         ROOT / "base",
@@ -97,12 +95,12 @@ def test_no_product_imports_the_laboratory() -> None:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_no_files_import_each_other(package: str) -> None:
+def test_no_files_import_each_other_in_a_cycle(package: str) -> None:
     assert circles(graph(package)) == []
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_no_start_of_a_package_needs_itself(package: str) -> None:
+def test_no_package_init_imports_in_a_cycle(package: str) -> None:
     """Importing a module runs the `__init__` of each package around it, unless the importer lies in it."""
     arrows = {
         module: targets
@@ -118,7 +116,7 @@ def _around(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_a_wing_imports_only_lower_floors(package: str) -> None:
+def test_a_package_imports_only_lower_layers(package: str) -> None:
     assert climbing(graph(package), FLOORS[package]) == []
 
 
@@ -138,7 +136,7 @@ def _wing(module: str) -> str:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_has_one_package_and_modules_that_only_give_other_names(folder: str) -> None:
+def test_a_folder_has_one_package_and_only_alias_modules_beside_it(folder: str) -> None:
     packages = [path.parent.name for path in (ROOT / folder).glob("*/__init__.py")]
     own = folder.replace("-", "_")
     assert own in packages and set(packages) <= {own, "tiny_claw"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests import before_release
 
 
-def test_entries_that_name_no_test_are_found() -> None:
-    assert "test_talking_trains_and_new_weights_go_live" in before_release.unused([])
+def test_entries_without_a_matching_test_are_detected() -> None:
+    assert "test_conversations_are_trained_and_new_weights_go_live" in before_release.unused([])
     assert "tests/system/test_demo.py" not in before_release.unused(["tests/system/test_demo.py::test_x"])
 
 

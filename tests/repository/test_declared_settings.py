@@ -53,7 +53,7 @@ def test_only_the_declarations_of_settings_add_flags_to_a_parser() -> None:
     assert {name: calls for name, calls in more.items() if not name.startswith(DECLARES)} == {}
 
 
-def test_the_list_names_no_call_that_is_gone() -> None:
+def test_the_list_contains_only_existing_calls() -> None:
     assert {name: _calls(ROOT / name) for name in LEFT} == LEFT
 
 

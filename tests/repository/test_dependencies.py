@@ -101,7 +101,7 @@ def is_free(text: str) -> bool:
         ("", False),
     ],
 )
-def test_a_licence_is_known_by_whole_words(text: str, free: bool) -> None:
+def test_a_licence_is_recognised_by_whole_words(text: str, free: bool) -> None:
     assert is_free(text) is free
 
 
@@ -152,7 +152,7 @@ MARKS = (
 """As a formatted file has them: no other file is parsed."""
 
 
-def test_nothing_runs_what_it_reads() -> None:
+def test_no_code_executes_data_that_it_reads() -> None:
     """No shell, no eval, no code of a model folder, no pickle."""
     sources = subprocess.run(
         ["git", "ls-files", "-z", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -107,7 +107,7 @@ def _variable(node: ast.expr) -> str:
         ("environ = {}\nenviron['A']", set()),
     ],
 )
-def test_every_way_to_read_a_variable_is_seen(source: str, found: set[str]) -> None:
+def test_every_way_to_read_a_variable_is_detected(source: str, found: set[str]) -> None:
     assert set(reads(source)) == found
 
 

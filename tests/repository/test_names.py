@@ -37,7 +37,7 @@ def test_no_method_track_or_cloud_is_named(package: str) -> None:
     assert naming == {}
 
 
-def test_a_name_is_found_however_it_is_written() -> None:
+def test_a_name_is_found_in_any_spelling() -> None:
     for text in ("topk_select", "TopK-Select", "--combine-w", "import openclaw_rl", "gui-rl", "Tinker"):
         assert FORBIDDEN["openclaw"].search(text), text
     assert FORBIDDEN["slime"].search("OPENCLAW_URL") and not FORBIDDEN["openclaw"].search("OPENCLAW_URL")

@@ -29,7 +29,7 @@ def wheel() -> dict[str, Any]:
     return built
 
 
-def test_the_wheel_holds_the_packages_of_all_methods() -> None:
+def test_the_wheel_contains_the_packages_of_all_methods() -> None:
     packages = {
         path.parent.relative_to(ROOT).as_posix()
         for folder in METHODS
@@ -38,7 +38,7 @@ def test_the_wheel_holds_the_packages_of_all_methods() -> None:
     assert set(wheel()["packages"]) == {"base/claw_base", "openclaw", *packages}
 
 
-def test_the_wheel_holds_the_modules_that_launch_scripts_name() -> None:
+def test_the_wheel_contains_the_modules_named_by_launch_scripts() -> None:
     modules = {
         path.relative_to(ROOT).as_posix(): path.name
         for folder in METHODS
@@ -47,7 +47,7 @@ def test_the_wheel_holds_the_modules_that_launch_scripts_name() -> None:
     assert wheel()["force-include"] == modules
 
 
-def test_versions_are_one_number_and_the_changelogs_newest() -> None:
+def test_all_version_numbers_equal_the_changelogs_newest() -> None:
     newest = re.search(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None
     assert openclaw.__version__ == slime.__version__ == newest[1]
@@ -80,7 +80,7 @@ def _project() -> dict[str, Any]:
     return project
 
 
-def test_the_wheel_asks_for_what_the_repository_is_tested_with() -> None:
+def test_the_wheel_requires_the_tested_dependency_versions() -> None:
     from packaging.requirements import Requirement
 
     core, train = _project()["dependencies"], _project()["optional-dependencies"]["train"]
@@ -91,7 +91,7 @@ def test_the_wheel_asks_for_what_the_repository_is_tested_with() -> None:
     assert not {"torch", "ray", "transformers"} & {Requirement(row).name for row in core}
 
 
-def test_what_the_runtime_imports_is_asked_for_by_its_wheel() -> None:
+def test_the_wheel_requires_all_imports_of_the_runtime() -> None:
     from importlib.metadata import packages_distributions
 
     distributions = packages_distributions()

@@ -16,7 +16,7 @@ def test_every_entry_names_a_file_or_folder(name: str) -> None:
     assert (TESTS / name).is_dir() if name.endswith("/") else (TESTS / name).is_file()
 
 
-def test_whole_runs_begin_first_then_long_files_then_the_others() -> None:
+def test_full_runs_start_first_then_long_files_then_others() -> None:
     names = [
         "slime/test_types.py",
         "lab/long/test_gpu_check.py",
@@ -27,7 +27,7 @@ def test_whole_runs_begin_first_then_long_files_then_the_others() -> None:
     assert parts.rank(ROOT / "elsewhere.py") == parts.rank(TESTS / "slime/test_types.py")
 
 
-def test_what_shares_a_process_of_the_trainer_is_one_queue() -> None:
+def test_tests_that_share_a_trainer_process_are_in_one_queue() -> None:
     queues = [
         parts.queue(TESTS / name)
         for name in ("slime/training/core/test_objects.py", "slime/vision/test_ranks.py")

@@ -184,7 +184,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("part", MOST_UNNAMED)
-def test_names_state_what_a_value_is(part: str) -> None:
+def test_names_describe_their_values(part: str) -> None:
     places = []
     for path in files("*.py"):
         place = str(path.relative_to(ROOT))

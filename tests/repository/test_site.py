@@ -41,14 +41,14 @@ def test_a_chinese_page_has_the_headings_and_commands_of_its_english_one(english
 
 
 @pytest.mark.parametrize(("english", "chinese"), PAIRS)
-def test_a_chinese_page_leads_where_its_english_one_does(english: str, chinese: str) -> None:
+def test_a_chinese_page_has_the_links_of_its_english_one(english: str, chinese: str) -> None:
     links = [set(re.findall(r"\]\(([^)\s]+)\)", (ROOT / name).read_text())) for name in (english, chinese)]
     allowed = {Path(name).name for pair in PAIRS for name in pair}
     differing = {link for link in links[0] ^ links[1] if Path(link.split("#")[0]).name not in allowed}
     assert differing == set()
 
 
-def test_every_page_is_in_the_site_and_its_links_hold(tmp_path: Path) -> None:
+def test_every_page_is_in_the_site_with_valid_links(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     done = subprocess.run(
         [sys.executable, str(ROOT / "instructions" / "build_site.py"), "--output", str(tmp_path)],
@@ -64,14 +64,14 @@ def test_every_page_is_in_the_site_and_its_links_hold(tmp_path: Path) -> None:
     assert [one for one in foreign if "canonical" not in one] == []
 
 
-def test_the_picture_of_the_loop_is_small_and_whole() -> None:
+def test_the_picture_of_the_loop_is_small_and_complete() -> None:
     picture = ROOT / "instructions" / "images" / "loop.svg"
     words = "".join(ElementTree.parse(picture).getroot().itertext())
     assert picture.stat().st_size < 6000
     assert all(word in words for word in ("1 serving", "2 collecting", "3 judging", "4 training"))
 
 
-def test_the_compose_file_starts_what_is_there_with_variables_that_are_known() -> None:
+def test_the_compose_file_uses_existing_programs_and_known_variables() -> None:
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["openclaw"]
     assert (ROOT / service["command"][1]).is_file() and "SGLANG_API_KEY" in service["environment"]
     known = (ROOT / "instructions" / "settings.md").read_text() + (ROOT / "launch" / "env.sh").read_text()

@@ -28,7 +28,7 @@ def test_ruff_finds_nothing() -> None:
     run(sys.executable, "-m", "ruff", "check", ".")
 
 
-def test_formatting_is_ruffs() -> None:
+def test_formatting_matches_ruff() -> None:
     run(sys.executable, "-m", "ruff", "format", "--check", ".")
 
 

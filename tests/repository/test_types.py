@@ -69,12 +69,12 @@ def kind(annotation: ast.expr) -> str | None:
         ("Mapping[str, object]", None),
     ],
 )
-def test_any_is_seen_wherever_it_stands(annotation: str, found: str | None) -> None:
+def test_any_is_detected_in_every_position(annotation: str, found: str | None) -> None:
     assert kind(ast.parse(annotation, mode="eval").body) == found
 
 
 @pytest.mark.parametrize("package", FOLDERS)
-def test_few_parameters_are_any_or_hold_one(package: str) -> None:
+def test_few_parameters_have_any_in_their_type(package: str) -> None:
     every = [(place, kind(annotation)) for place, annotation in annotations(FOLDERS[package])]
     for name, most in MOST[package].items():
         found = [place for place, one in every if one == name]

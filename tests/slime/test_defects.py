@@ -43,7 +43,7 @@ def test_every_test_of_the_list_of_defects_exists_and_no_number_is_missing() -> 
     assert missing == []
 
 
-def test_no_script_kills_what_it_did_not_start() -> None:
+def test_no_script_kills_processes_that_it_did_not_start() -> None:
     scripts = subprocess.run(
         ["git", "ls-files", "*.sh", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
@@ -97,7 +97,7 @@ def samples() -> list[Sample]:
     return list(flatten(example_groups()))
 
 
-def test_the_hook_after_advantages_gets_the_data_and_what_it_changes_is_trained_on(
+def test_the_hook_after_advantages_gets_the_data_and_its_changes_are_trained(
     model_folder: str, tmp_path: Path
 ) -> None:
     (tmp_path / "hook.py").write_text(HOOK)

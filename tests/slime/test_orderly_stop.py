@@ -29,7 +29,7 @@ def stop(run: Run, number: int) -> None:
     assert not [record for record in records.read_records(run.run_dir) if record.alive()]
 
 
-def test_the_version_that_was_live_is_live_again_and_no_turn_is_learned_twice(
+def test_after_a_restart_the_live_version_is_restored_and_no_turn_is_trained_twice(
     tmp_path: Path, model_path: Path
 ) -> None:
     port = ServerManager(tmp_path).choose_port("gateway")

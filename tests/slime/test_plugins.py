@@ -34,12 +34,12 @@ def test_a_file_is_loaded_once(tmp_path: Path) -> None:
         ("/nowhere/x.py", "names a file but nothing in it"),
     ],
 )
-def test_errors_say_what_is_missing_and_what_to_do(path: str, complaint: str) -> None:
+def test_errors_name_the_missing_part_and_a_remedy(path: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_attr(path)
 
 
-def test_a_plugin_with_an_error_of_its_own_shows_that_error(tmp_path: Path) -> None:
+def test_an_error_inside_a_plugin_is_shown(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):

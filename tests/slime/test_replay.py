@@ -43,7 +43,7 @@ def test_a_saved_state_is_restored_bit_identically(tmp_path: Path, name: str) ->
     assert group == samples(3)
 
 
-def test_a_share_takes_head_and_tail(tmp_path: Path) -> None:
+def test_a_share_of_a_rollout_takes_its_start_and_end(tmp_path: Path) -> None:
     pattern = str(tmp_path / "{rollout_id}.json")
     replay.save(pattern, 0, samples(10))
     assert [sample.index for sample in replay.load(pattern, 0, share=0.5)] == [0, 1, 2, 8, 9]
@@ -67,7 +67,7 @@ def test_files_that_are_missing_broken_or_pickled_are_refused_by_name(tmp_path: 
     assert not list(tmp_path.glob("*6*"))
 
 
-def test_replay_trains_without_engines_and_colocation_takes_turns() -> None:
+def test_replay_trains_without_engines_and_colocation_alternates() -> None:
     args = Arguments(load_debug_rollout_data="x/{rollout_id}.json")
     check_run(args)
     assert args.debug_train_only and args.rollout_function_path == "slime.replay.replay"
@@ -97,7 +97,7 @@ def test_replay_trains_without_engines_and_colocation_takes_turns() -> None:
         ({"reset_optimizer_states": True}, "give one"),
     ],
 )
-def test_ways_to_run_that_contradict_each_other_are_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_contradicting_run_modes_are_rejected(changes: dict[str, Any], complaint: str) -> None:
     args = Arguments(**changes)
     with pytest.raises(ConfigError, match=complaint):
         check_run(args)

@@ -108,7 +108,7 @@ def undisturbed(
     return run_dir, final_state(run_dir)
 
 
-def test_an_undisturbed_run_keeps_the_newest_checkpoints_and_reports_numbers(
+def test_an_uninterrupted_run_keeps_the_newest_checkpoints_and_reports_metrics(
     undisturbed: tuple[Path, dict[str, Any]],
 ) -> None:
     run_dir, _ = undisturbed
@@ -135,7 +135,7 @@ def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
     assert_same(undisturbed[1], final_state(tmp_path))
 
 
-def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical(
+def test_hanging_or_crashed_processes_are_replaced_and_the_run_ends_bit_identical(
     tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
 ) -> None:
     limits = ["--train-timeout", "15", "--health-timeout", "5", "--rollout-timeout", "10"]
@@ -183,7 +183,7 @@ def test_a_run_stopped_in_a_step_resumes_after_it_and_ends_bit_identical(
     assert_same(undisturbed[1], final_state(tmp_path))
 
 
-def test_a_second_signal_ends_a_run_that_saves_and_leaves_the_checkpoint_before(
+def test_a_second_signal_ends_a_saving_run_and_keeps_the_previous_checkpoint(
     tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
 ) -> None:
     words = ("--load-debug-rollout-data", recorded, "--save-interval", "3")

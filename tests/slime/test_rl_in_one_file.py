@@ -15,5 +15,5 @@ def test_the_recipe_learns_while_it_serves() -> None:
     assert visitor.failures == 0 and visitor.answers > 0
 
 
-def test_the_recipe_is_short_enough_to_be_read_at_once() -> None:
+def test_the_recipe_file_is_short() -> None:
     assert len(FILE.read_text().splitlines()) <= MOST_LINES

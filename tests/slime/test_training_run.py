@@ -106,7 +106,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[
     assert not control.scratch_dir(run_dir).exists() and not control.memory_dir(run_dir).exists()
 
 
-def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:
+def test_versions_go_live_in_order_and_match_the_engines(run: Run) -> None:
     run.eventually(lambda: len(run.live()) >= 3, 90)
     for shared in (control.scratch_dir(run.run_dir), control.memory_dir(run.run_dir)):
         assert stat.S_IMODE(shared.stat().st_mode) == 0o700, (
@@ -125,7 +125,7 @@ def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) ->
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
-def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_driver(run: Run) -> None:
+def test_only_engine_and_trainer_import_torch_and_servers_have_the_drivers_niceness(run: Run) -> None:
     run.eventually(lambda: len(run.live()) >= 2)
     live = [record for record in records.read_records(run.run_dir) if record.alive()]
     with_torch = {r.role for r in live if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
@@ -134,7 +134,7 @@ def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_drive
     assert niceness["engine"] == niceness["gateway"] == niceness["driver"] < niceness["trainer"]
 
 
-def test_a_killed_trainer_goes_on_from_its_checkpoint(run: Run) -> None:
+def test_a_killed_trainer_resumes_from_its_checkpoint(run: Run) -> None:
     run.wait_for_updates(1)
     before = len(run.live())
     os.kill(run.record("trainer").pid, signal.SIGKILL)
@@ -147,14 +147,14 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(run: Run) -> None:
     assert restored["rollout_id"] == entries[entries.index(restored) - 1]["rollout_id"]
 
 
-def test_a_killed_rollout_manager_is_asked_again(run: Run) -> None:
+def test_a_killed_rollout_manager_is_restarted_and_its_call_repeated(run: Run) -> None:
     buffer = run.record("buffer")
     os.kill(buffer.pid, signal.SIGKILL)
     run.eventually(lambda: run.record("buffer").pid != buffer.pid)
     run.wait_for_updates(2)
 
 
-def test_a_killed_engine_comes_back_with_the_live_version_on_its_port(run: Run) -> None:
+def test_a_killed_engine_restarts_with_the_live_version_on_its_port(run: Run) -> None:
     engine = run.record("engine-0")
     os.kill(engine.pid, signal.SIGKILL)
     run.eventually(lambda: run.record("engine-0").pid != engine.pid, 5)
@@ -176,7 +176,7 @@ def test_a_driver_that_ends_is_replaced_by_one_that_adopts_the_servers(run: Run,
     assert versions == sorted(set(versions)), "numbers are never used again"
 
 
-def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts(
+def test_the_synchronous_loop_skips_a_corrupt_batch_and_ends_after_its_rollouts(
     tmp_path: Path, model_path: Path
 ) -> None:
     port = ServerManager(tmp_path).choose_port("gateway")
@@ -250,9 +250,7 @@ def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: 
     assert "rollout 1 | batch 2" in done.stdout
 
 
-def test_a_broken_line_of_the_prompts_ends_the_run_once_and_is_named(
-    tmp_path: Path, model_path: Path
-) -> None:
+def test_an_invalid_prompt_line_ends_the_run_and_is_reported(tmp_path: Path, model_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"input": "1+1="}\nno JSON\n')
     words = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--"]
     words += [
@@ -272,7 +270,7 @@ def test_a_broken_line_of_the_prompts_ends_the_run_once_and_is_named(
     )
 
 
-def test_a_taken_port_is_refused_in_one_line_before_anything_starts(tmp_path: Path, model_path: Path) -> None:
+def test_an_occupied_port_is_rejected_in_one_line_before_the_start(tmp_path: Path, model_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

@@ -53,7 +53,7 @@ def test_without_trajectories_every_sample_is_compared() -> None:
     assert group_advantages([-1.0] * 9 + [1.0], [0] * 10)[-1] == pytest.approx(2.846, abs=1e-3)
 
 
-def test_trajectories_of_one_sample_are_normalised_bit_by_bit_as_samples_are() -> None:
+def test_trajectories_of_one_sample_are_normalised_exactly_like_samples() -> None:
     rewards, groups = [0.1, 0.7, 0.3, 0.9, 0.2], [0, 0, 0, 1, 1]
     samples = [Sample(index=i, group_index=g) for i, g in enumerate(groups)]
     together = group_advantages(rewards, groups, trajectories=trajectories_of(samples))
@@ -79,7 +79,7 @@ def test_a_run_with_an_unknown_reward_key_ends_with_an_error(key: str | None, no
     assert rewards_of(Arguments(reward_key="sorce"), samples[1:]) == [0.0]
 
 
-def test_a_group_of_one_trajectory_is_counted_as_one_that_teaches_nothing() -> None:
+def test_a_group_of_one_trajectory_counts_as_one_without_signal() -> None:
     counts = group_counts([1.0] * 3, [0] * 3, trajectories_of(turns(0, 3, 1.0)))
     assert counts == {"groups": 1.0, "groups_of_one": 1.0, "groups_all_equal": 0.0}
 
@@ -88,7 +88,7 @@ def test_pass_rates_are_those_of_trajectories() -> None:
     assert pass_rate_metrics(ONE_IN_FOUR, None) == {"passrate/pass@1": 0.25, "passrate/pass@2": 0.5}
 
 
-def test_the_mean_reward_is_that_of_trajectories_and_the_one_of_samples_is_named_beside_it(
+def test_the_mean_reward_is_over_trajectories_and_one_over_samples_is_also_reported(
     tmp_path: Path,
 ) -> None:
     args: Any = SimpleNamespace(reward_key=None, run_dir=str(tmp_path), engine_count=1)
@@ -118,7 +118,7 @@ def test_turns_are_compared_with_the_same_turn_of_other_trajectories() -> None:
     assert [part[0].reward for part in spans] == pytest.approx([-1.0, -1.0, 1.0, 1.0], abs=1e-5)
 
 
-def test_a_step_alone_in_its_bucket_keeps_its_reward_and_equal_ones_get_none() -> None:
+def test_a_single_step_in_its_bucket_keeps_its_reward_and_equal_ones_get_zero() -> None:
     samples = [*turns(0, 2, 0.5), *turns(1, 1, 0.5)]
     spans = normalized_spans(steps_of(samples, None), [0, 0, 0])
     assert [part[0].reward for part in spans] == [0.0, 0.5, 0.0]

@@ -6,7 +6,7 @@ from slime.errors import DataError
 from slime.types import Sample, SampleStatus
 
 
-def test_a_sample_survives_the_trip_through_plain_data() -> None:
+def test_a_sample_round_trips_through_plain_data() -> None:
     sample = Sample(
         index="a",
         tokens=[1, 2, 3, 0],
@@ -48,12 +48,12 @@ def test_status_is_read_from_its_name() -> None:
         ),
     ],
 )
-def test_contradictions_are_refused_by_name(fields: dict[str, object], complaint: str) -> None:
+def test_inconsistent_samples_are_rejected_with_the_reason(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         Sample.from_dict({"index": 7, "tokens": [1, 2, 3], "response_length": 2} | fields)
 
 
-def test_teacher_fields_may_be_there_for_some_samples_only() -> None:
+def test_teacher_fields_may_exist_for_some_samples_only() -> None:
     with_teacher = Sample(tokens=[1, 2], response_length=1, teacher_log_probs=[-0.5])
     without = Sample(tokens=[1, 2], response_length=1)
     assert with_teacher.teacher_log_probs == [-0.5]
@@ -81,12 +81,12 @@ def test_trainable_tokens_without_log_probs_are_refused() -> None:
         Sample(tokens=[1]).append_response_tokens([2], [-1.0], trainable=False)
 
 
-def test_appending_never_invents_log_probs_for_what_is_there() -> None:
+def test_appending_never_adds_log_probs_for_earlier_tokens() -> None:
     with pytest.raises(DataError, match="cannot append"):
         Sample(tokens=[1, 2], response_length=1).append_response_tokens([3], [-1.0])
 
 
-def test_a_removed_sample_trains_nothing() -> None:
+def test_a_removed_sample_has_no_trained_tokens() -> None:
     sample = Sample(tokens=[1, 2], response_length=1, remove_sample=True)
     assert sample.effective_response_length == 0
 
@@ -97,6 +97,6 @@ def test_a_reward_that_is_not_a_number_is_refused(reward: object) -> None:
         Sample(reward=reward).get_reward_value("score")  # type: ignore[arg-type]
 
 
-def test_the_reward_key_chooses() -> None:
+def test_the_reward_key_selects_a_reward() -> None:
     assert Sample(reward={"score": 1, "other": 0.0}).get_reward_value("score") == 1.0
     assert Sample(reward=-1).get_reward_value("score") == -1.0

@@ -183,7 +183,7 @@ BY_AGENT = [*SHADOWS, *SETTINGS, *OTHER_COPIES, *IN_PROCESS]
 
 
 @pytest.mark.parametrize("cheat", BY_AGENT, ids=lambda cheat: cheat.name)
-def test_a_cheat_is_not_resolved(instance: Instance, cheat: Cheat) -> None:
+def test_a_cheating_patch_is_not_resolved(instance: Instance, cheat: Cheat) -> None:
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         commit(instance, work)
         done = in_box(cheat.script(), 30, work)
@@ -236,7 +236,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("patch", WRITTEN.values(), ids=WRITTEN.keys())
-def test_a_patch_that_was_written_by_hand_reaches_no_test(instance: Instance, patch: str) -> None:
+def test_a_handwritten_patch_cannot_access_the_tests(instance: Instance, patch: str) -> None:
     """mini-swe-agent submits a text, which need not be what git would write."""
     grade = Grader(seconds=60).grade(instance, patch)
     assert not grade.resolved and grade.reason in {"policy", "does not apply", "tests failed"}, grade
@@ -264,7 +264,7 @@ REMAINS = {
 
 
 @pytest.mark.parametrize("source", REMAINS.values(), ids=REMAINS.keys())
-def test_what_remains_possible_is_still_possible(instance: Instance, source: str) -> None:
+def test_legitimate_changes_are_still_accepted(instance: Instance, source: str) -> None:
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         commit(instance, work)
         work.write("calc.py", source.encode())
@@ -273,7 +273,7 @@ def test_what_remains_possible_is_still_possible(instance: Instance, source: str
 
 
 @pytest.mark.parametrize("cheat", IN_PROCESS, ids=lambda cheat: cheat.name)
-def test_tests_that_must_fail_find_what_no_name_gives_away(instance: Instance, cheat: Cheat) -> None:
+def test_traps_detect_manipulations_without_suspicious_names(instance: Instance, cheat: Cheat) -> None:
     """Most cheats fail without the look at names too; the rest is why there is one."""
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         commit(instance, work)

@@ -17,7 +17,7 @@ def test_only_the_packages_own_code_is_broken(repository: Path) -> None:
 
 
 @pytest.mark.usefixtures("environments")
-def test_instances_of_a_package_are_noticed_by_its_tests_and_repaired_by_their_recipe(
+def test_instances_of_a_package_fail_its_tests_and_are_repaired_by_their_patch(
     repository: Path,
 ) -> None:
     made = list(instances(str(repository), 1, seed=1, seconds=60))

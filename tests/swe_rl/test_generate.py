@@ -22,7 +22,7 @@ def given(**flags: object) -> Any:
     return SimpleNamespace(**flags)
 
 
-def test_hosts_get_a_router_that_slime_starts_and_watches(tmp_path: Path) -> None:
+def test_for_remote_hosts_slime_starts_and_monitors_a_router(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("secret\n")
     [router] = hooks.start(given(exec_server_urls=HOSTS, env_server_key_file=str(key)), {})
@@ -33,7 +33,7 @@ def test_hosts_get_a_router_that_slime_starts_and_watches(tmp_path: Path) -> Non
     assert hooks.pool_of(flags) == router["url"] and hooks.key_of(flags) == "secret"
 
 
-def test_a_pool_that_runs_already_gets_none_and_both_are_refused() -> None:
+def test_an_existing_pool_gets_no_router_and_both_kinds_are_rejected() -> None:
     assert list(hooks.start(given(env_server_url="http://pool:1"), {})) == []
     assert hooks.environment_use(given(env_server_url="http://pool:1")) is None
     assert hooks.environment_use(given(parallel_envs=3)).parallel == 3  # type: ignore[union-attr]
@@ -43,7 +43,7 @@ def test_a_pool_that_runs_already_gets_none_and_both_are_refused() -> None:
         hooks.start(given(exec_server_urls=HOSTS, env_server_key_file="/nowhere/key"), {})
 
 
-async def test_a_full_context_is_an_exit_status_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_context_has_its_own_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ended(by: str) -> Any:
         async def play(*_: object) -> Sample:
             return Sample(metadata={"episode": {"ended_by": by, "exit_status": "step_limit"}})
@@ -58,7 +58,7 @@ async def test_a_full_context_is_an_exit_status_of_its_own(monkeypatch: pytest.M
     assert await ended("turns") == "step_limit"
 
 
-def test_a_host_reads_the_same_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_host_reads_the_same_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWE_STEP_TIMEOUT", "7")
     monkeypatch.setenv("SWE_STRICT_NO_TEST_PATCH", "0")
     made: Any = environment()

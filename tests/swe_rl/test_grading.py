@@ -28,7 +28,7 @@ def patch_by(instance: Instance, command: str) -> str:
         return patch_of(instance, work)
 
 
-def test_the_repair_is_resolved_and_nothing_else_is(instance: Instance) -> None:
+def test_only_the_repair_is_resolved(instance: Instance) -> None:
     assert grades(instance) == {
         "gold": "resolved",
         "empty": "policy",
@@ -39,7 +39,7 @@ def test_the_repair_is_resolved_and_nothing_else_is(instance: Instance) -> None:
     }
 
 
-def test_an_agent_sees_no_test_that_decides(instance: Instance) -> None:
+def test_an_agent_cannot_see_the_deciding_tests(instance: Instance) -> None:
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         commit(instance, work)
         listed = in_box("git log --oneline | wc -l; git ls-files; ls -R", 30, work).output
@@ -57,7 +57,7 @@ def test_an_agent_sees_no_test_that_decides(instance: Instance) -> None:
         "git rm -q --cached calc.py; echo calc.py > .git/info/exclude",
     ],
 )
-def test_the_patch_is_of_the_files_whatever_was_done_to_git(instance: Instance, trick: str) -> None:
+def test_the_patch_reflects_the_files_despite_changes_to_git(instance: Instance, trick: str) -> None:
     grade = Grader().grade(instance, patch_by(instance, f"{REPAIR}; {trick}; true"))
     assert grade.reason == "resolved", grade
 
@@ -69,14 +69,14 @@ def test_a_repair_that_breaks_something_else_is_not_resolved(instance: Instance)
     assert grade.fixed == instance.fail_to_pass
 
 
-def test_tests_that_hang_cost_their_own_time_only(instance: Instance) -> None:
+def test_hanging_tests_are_limited_to_their_own_time(instance: Instance) -> None:
     patch = patch_by(instance, f"{REPAIR}; printf 'while True:\\n    pass\\n' >> calc.py")
     grade = Grader(seconds=2).grade(instance, patch)
     assert grade.reason == "no verdict"
     assert "longer than 2 s" in grade.detail
 
 
-def test_a_script_decides_where_no_tests_are_named(instance: Instance) -> None:
+def test_without_named_tests_the_script_decides(instance: Instance) -> None:
     small = Instance(
         "small", "x is 1", (), (), files={"a.py": "x = 1\n"}, eval_script="grep -qx 'x = 2' a.py"
     )
@@ -88,7 +88,7 @@ def test_a_script_decides_where_no_tests_are_named(instance: Instance) -> None:
     )
 
 
-def test_another_version_of_the_package_and_an_image_without_a_tool_for_it_are_refused(
+def test_another_package_version_and_an_image_without_a_container_tool_are_rejected(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert instance.bug is not None
@@ -132,7 +132,7 @@ async def test_an_episode_ends_with_the_verdict_on_its_patch(
     assert "result + number" in outcome.details["patch"]
 
 
-async def test_an_agent_that_only_talks_has_done_nothing(instance: Instance) -> None:
+async def test_an_agent_without_commands_changes_nothing(instance: Instance) -> None:
     environment = SweEnvironment()
     try:
         await environment.reset(Task("", metadata={"instance": instance.to_row()}))
@@ -143,12 +143,12 @@ async def test_an_agent_that_only_talks_has_done_nothing(instance: Instance) -> 
     assert (outcome.score, outcome.details["reason"]) == (-1.0, "policy")
 
 
-async def test_a_task_that_is_no_instance_is_refused() -> None:
+async def test_a_task_without_an_instance_is_rejected() -> None:
     with pytest.raises(DataError, match=r"swe_rl\.prompts"):
         await SweEnvironment().reset(Task("", metadata={}))
 
 
-def test_long_outputs_are_shown_by_their_ends(instance: Instance) -> None:
+def test_long_outputs_show_their_start_and_end(instance: Instance) -> None:
     from swe_rl.environment import shown_text
 
     with contextlib.closing(checkout(instance, for_agent=True)) as work:

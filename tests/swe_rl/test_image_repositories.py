@@ -98,7 +98,7 @@ def patch_by(instance: Instance, command: str) -> str:
         return patch_of(instance, work)
 
 
-def test_only_the_repair_of_a_row_of_swe_bench_is_resolved(bench: Instance) -> None:
+def test_only_the_repair_of_a_swe_bench_row_is_resolved(bench: Instance) -> None:
     assert grades(bench) == {
         "gold": "resolved",
         "empty": "policy",
@@ -140,7 +140,7 @@ def test_a_patch_that_ends_the_interpreter_or_imitates_verdicts_is_not_resolved(
         assert not grade.resolved, grade
 
 
-def test_a_script_of_the_row_runs_the_tests_and_brings_their_patch(bench: Instance) -> None:
+def test_a_rows_script_applies_the_test_patch_and_runs_the_tests(bench: Instance) -> None:
     script = (
         "#!/bin/bash\nset -uxo pipefail\nsource /opt/miniconda3/bin/activate\nconda activate testbed\ncd /testbed\n"
         "sed -i 's/total(\\[\\]) == 0/total([1, 2]) == 3/' tests/test_calc.py\npytest -rA tests/test_calc.py\ntrue\n"
@@ -150,7 +150,7 @@ def test_a_script_of_the_row_runs_the_tests_and_brings_their_patch(bench: Instan
     assert Grader().grade(row, patch_by(row, "echo '# nothing' >> calc.py")).reason == "tests failed"
 
 
-def test_tests_of_another_runner_are_read_from_what_the_script_prints(bench: Instance) -> None:
+def test_results_of_other_runners_are_read_from_the_scripts_output(bench: Instance) -> None:
     row = dataclasses.replace(
         bench,
         fail_to_pass=("test_total (suite.Sums.test_total)",),
@@ -168,7 +168,7 @@ def test_tests_of_another_runner_are_read_from_what_the_script_prints(bench: Ins
         Grader().grade(dataclasses.replace(row, eval_script=""), patch_by(row, REPAIR))
 
 
-def test_rows_of_r2e_are_tested_as_their_image_says_and_the_agent_sees_none_of_it(
+def test_r2e_rows_use_their_images_tests_which_are_hidden_from_the_agent(
     images: dict[str, str],
 ) -> None:
     row = to_instance(
@@ -228,14 +228,12 @@ def test_an_image_without_a_repository_is_refused(images: dict[str, str], tmp_pa
         ({"repo": "idna==3.10"}, "", ""),
     ],
 )
-def test_rows_without_an_image_have_the_one_that_the_benchmarks_makers_publish(
-    row: dict[str, str], source: str, name: str
-) -> None:
+def test_rows_without_an_image_use_the_published_one(row: dict[str, str], source: str, name: str) -> None:
     usual = {"instance_id": "A__b-1", "repo": "a/b", "base_commit": "0"}
     assert image_name({**usual, **row}, source) == name
 
 
-def test_names_of_logs_are_those_of_pytests_ids() -> None:
+def test_test_names_in_logs_match_pytests_ids() -> None:
     outcomes = {
         "a.py::t[1 x]": "passed",
         "a.py::t[1 y]": "failed",
@@ -247,7 +245,7 @@ def test_names_of_logs_are_those_of_pytests_ids() -> None:
     assert {"T.u", "T.v[0]"} <= loose and "a.py::t[1" not in loose
 
 
-def test_what_runners_print_is_read() -> None:
+def test_output_of_test_runners_is_parsed() -> None:
     log = """\x1b[32mPASSED\x1b[0m a.py::t
 FAILED a.py::u - assert 1 == 2
 test_x (app.tests.T) ... ok

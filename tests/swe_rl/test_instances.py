@@ -24,14 +24,14 @@ ROW: dict[str, Any] = {
 }
 
 
-def test_rows_of_swe_bench_have_their_lists_as_text() -> None:
+def test_lists_in_swe_bench_rows_are_json_texts() -> None:
     read = to_instance(ROW, "row 1")
     assert read.fail_to_pass == ("tests/test_a.py::test_x",)
     assert read.pass_to_pass == ()
     assert read.image == "some/image"
 
 
-def test_training_files_have_the_row_in_their_metadata() -> None:
+def test_rows_in_the_metadata_of_training_files_are_read() -> None:
     assert to_instance(
         {"text": "x", "metadata": {"instance": ROW, "data_source": "swe-gym"}}, "row 1"
     ) == to_instance(ROW, "row 1")
@@ -43,7 +43,7 @@ def test_r2e_defines_the_expected_result_of_each_test() -> None:
     assert to_instance(row, "row 1").fail_to_pass == ("test_a",)
 
 
-def test_parquet_and_json_lines_give_the_same(tmp_path: Path) -> None:
+def test_parquet_and_json_lines_give_the_same_instances(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(ROW) + "\n")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([ROW]), tmp_path / "a.parquet")
     assert list(read_instances(tmp_path / "a.jsonl")) == list(read_instances(tmp_path / "a.parquet"))
@@ -61,7 +61,9 @@ def test_parquet_and_json_lines_give_the_same(tmp_path: Path) -> None:
         ({"bug": {"line": 1}}, "no recipe"),
     ],
 )
-def test_a_row_that_is_none_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_an_invalid_row_is_reported_with_its_position(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({**ROW, **change}) + "\n")
     with pytest.raises(DataError, match=said) as raised:
@@ -69,14 +71,14 @@ def test_a_row_that_is_none_is_named(tmp_path: Path, change: dict[str, Any], sai
     assert str(path) in str(raised.value)
 
 
-def test_one_id_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_id_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(2 * (json.dumps(ROW) + "\n"))
     with pytest.raises(DataError, match="occurs twice"):
         list(read_instances(path))
 
 
-def test_an_instance_is_read_as_it_was_written(tmp_path: Path, instance: Instance) -> None:
+def test_an_instance_round_trips_through_a_file(tmp_path: Path, instance: Instance) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(instance.to_row()) + "\n")
     assert list(read_instances(path)) == [instance]
@@ -95,6 +97,6 @@ def test_shipped_instances_are_of_several_packages_and_split_by_function(tmp_pat
     assert [to_instance(row, "row").instance_id for row in rows] == manifest["train"]
 
 
-def test_too_few_instances_for_two_sides_are_refused(tmp_path: Path, instance: Instance) -> None:
+def test_too_few_instances_for_a_split_are_rejected(tmp_path: Path, instance: Instance) -> None:
     with pytest.raises(ConfigError, match="leaves none"):
         write_prompts([instance], tmp_path)

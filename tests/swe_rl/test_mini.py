@@ -31,7 +31,9 @@ async def played(environment: MiniSweEnvironment, *actions: Action) -> list[Obse
 
 
 @pytest.mark.parametrize(("config", "write"), [("swebench", called), ("swebench_backticks", block)])
-async def test_its_loop_repairs_and_submits_a_patch(instance: Instance, config: str, write: type) -> None:
+async def test_mini_swe_agents_loop_repairs_and_submits_a_patch(
+    instance: Instance, config: str, write: type
+) -> None:
     environment = MiniSweEnvironment(config)
     try:
         start = await environment.reset(Task("", metadata={"instance": instance.to_row()}))
@@ -55,7 +57,9 @@ async def test_its_loop_repairs_and_submits_a_patch(instance: Instance, config: 
         await environment.close()
 
 
-async def test_what_it_cannot_read_is_answered_in_its_words_and_ends_at_the_third(instance: Instance) -> None:
+async def test_unparsable_answers_get_the_agents_error_and_the_third_ends_the_episode(
+    instance: Instance,
+) -> None:
     environment = MiniSweEnvironment("swebench")
     try:
         await environment.reset(Task("", metadata={"instance": instance.to_row()}))
@@ -69,7 +73,7 @@ async def test_what_it_cannot_read_is_answered_in_its_words_and_ends_at_the_thir
         await environment.close()
 
 
-async def test_the_step_limit_ends_it_and_what_is_there_is_graded(instance: Instance) -> None:
+async def test_at_the_step_limit_the_current_changes_are_graded(instance: Instance) -> None:
     environment = MiniSweEnvironment("swebench", steps=1)
     try:
         await environment.reset(Task("", metadata={"instance": instance.to_row()}))
@@ -81,7 +85,7 @@ async def test_the_step_limit_ends_it_and_what_is_there_is_graded(instance: Inst
         await environment.close()
 
 
-async def test_an_episode_that_is_left_ends_its_agent(instance: Instance) -> None:
+async def test_closing_an_episode_ends_its_agent(instance: Instance) -> None:
     environment = MiniSweEnvironment("swebench")
     await environment.reset(Task("", metadata={"instance": instance.to_row()}))
     seat = environment.seat
@@ -89,7 +93,7 @@ async def test_an_episode_that_is_left_ends_its_agent(instance: Instance) -> Non
     assert seat is not None and not seat.running
 
 
-def test_a_configuration_that_is_none_is_refused() -> None:
+def test_an_invalid_configuration_is_rejected() -> None:
     with pytest.raises(ConfigError, match="SWE_CONFIG_PATH nothing"):
         configuration("nothing")
     assert [tool.name for tool in tools_of(configuration("swebench")["model"])] == ["bash"]

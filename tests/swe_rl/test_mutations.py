@@ -28,7 +28,7 @@ class C:
 '''
 
 
-def test_kinds_and_places_of_what_can_break() -> None:
+def test_mutations_have_the_expected_kinds_and_positions() -> None:
     found = {(one.line, one.kind, one.after) for one in mutations(SOURCE, "f.py")}
     assert {
         (6, "comparison", "a <= b"),
@@ -45,14 +45,14 @@ def test_kinds_and_places_of_what_can_break() -> None:
     assert not any(line == 1 for line, *_ in found), "what is in no function stays"
 
 
-def test_each_is_undone_by_its_repair() -> None:
+def test_each_mutation_is_undone_by_its_repair() -> None:
     for one in mutations(SOURCE, "f.py"):
         broken = one.apply(SOURCE)
         assert broken != SOURCE
         assert one.repair(broken) == SOURCE
 
 
-def test_functions_are_named_by_their_whole_way() -> None:
+def test_functions_have_qualified_names() -> None:
     assert {one.function for one in mutations(SOURCE, "f.py")} == {"f", "C.m"}
 
 
@@ -72,7 +72,7 @@ def test_an_invalid_python_after_installation_is_reported() -> None:
     st.sampled_from(["+", "-", "*", "//", "%"]),
     st.sampled_from(["<", "<=", "==", "is not"]),
 )
-def test_any_expression_stays_an_expression(number: int, operator: str, comparison: str) -> None:
+def test_mutated_expressions_remain_valid(number: int, operator: str, comparison: str) -> None:
     source = f"def f(x):\n    return x {operator} {number} {comparison} (x, {number})\n"
     for one in mutations(source, "f.py"):
         ast.parse(one.apply(source))

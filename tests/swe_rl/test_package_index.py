@@ -88,7 +88,7 @@ def test_archives_of_all_kinds_are_unpacked(tmp_path: Path, kind: str, suffix: s
     assert (source_of("a-b==2.0") / "a.py").is_file()
 
 
-def test_a_package_that_no_index_has_is_named() -> None:
+def test_a_package_missing_in_all_indexes_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"none==1\.0 could not be fetched: no index has its source"):
         source_of("none==1.0")
 
@@ -106,13 +106,13 @@ def test_a_package_that_no_index_has_is_named() -> None:
         ("boltons-26.2.0.tar.gz.metadata", ("boltons", "26.2.0"), False),
     ],
 )
-def test_the_archive_of_a_version_is_known_by_its_name(
+def test_a_versions_archive_is_recognised_by_its_name(
     file: str, package: tuple[str, str], same: bool
 ) -> None:
     assert is_source(file, *package) is same
 
 
-def test_what_leads_out_of_an_archive_stays_out(tmp_path: Path) -> None:
+def test_escaping_entries_of_an_archive_are_not_extracted(tmp_path: Path) -> None:
     for number, name in enumerate(("../out.py", "/tmp/out-of-an-archive.py", "a/../../out.py")):
         (tmp_path / f"{number}.tar.gz").write_bytes(archive({name: "x"}))
         (tmp_path / str(number)).mkdir()
@@ -123,7 +123,9 @@ def test_what_leads_out_of_an_archive_stays_out(tmp_path: Path) -> None:
     assert not (tmp_path / "out.py").exists() and not Path("/tmp/out-of-an-archive.py").exists()
 
 
-def test_a_bomb_and_a_broken_archive_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_bombs_and_corrupt_archives_are_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(package_index, "LARGEST", 1000)
     (tmp_path / "archives" / "bomb-1.0.tar.gz").write_bytes(archive({"bomb-1.0/x": "0" * 100_000}))
     with pytest.raises(ConfigError, match="holds more than"):
@@ -187,7 +189,7 @@ def test_an_index_is_read_and_its_digest_compared(
         fetch_source("A==1.0", tmp_path)
 
 
-def test_a_page_of_the_network_names_no_file_of_this_machine(
+def test_a_network_page_cannot_refer_to_local_files(
     index: tuple[str, dict[str, tuple[str, bytes]]], tmp_path: Path
 ) -> None:
     url, answers = index
@@ -197,7 +199,7 @@ def test_a_page_of_the_network_names_no_file_of_this_machine(
         assert links_of(f"{url}/simple/a/", http) == []
 
 
-def test_settings_are_pips_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_settings_are_those_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://a/simple\nextra-index-url =\n  https://b\n  https://c\n"

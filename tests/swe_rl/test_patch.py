@@ -27,16 +27,16 @@ def changing(*files: str) -> str:
         ((".git/hooks/x",), "outside"),
     ],
 )
-def test_what_decides_the_verdict_may_not_be_touched(files: tuple[str, ...], said: str | None) -> None:
+def test_files_that_decide_the_verdict_may_not_be_changed(files: tuple[str, ...], said: str | None) -> None:
     complaint = PatchPolicy().complaint(changing(*files))
     assert complaint is None if said is None else complaint is not None and said in complaint
 
 
-def test_tests_of_the_instance_are_tests_whatever_their_name() -> None:
+def test_tests_of_the_instance_are_protected_under_any_name() -> None:
     assert PatchPolicy().complaint(changing("checks.py"), frozenset({"checks.py"})) == "checks.py is a test"
 
 
-def test_each_part_can_be_switched_off() -> None:
+def test_each_rule_of_the_policy_can_be_disabled() -> None:
     assert PatchPolicy(tests=False).complaint(changing("tests/test_a.py")) is None
     assert PatchPolicy(configuration=False).complaint(changing("setup.cfg")) is None
 
@@ -50,7 +50,7 @@ def test_each_part_can_be_switched_off() -> None:
         (changing("a.py") + "x" * (1 << 20), "more than"),
     ],
 )
-def test_what_is_no_patch_is_refused(patch: str, said: str) -> None:
+def test_a_text_that_is_not_a_patch_is_rejected(patch: str, said: str) -> None:
     assert said in (PatchPolicy().complaint(patch) or "")
 
 

@@ -35,7 +35,7 @@ def test_a_dry_run_shows_a_plan_that_fits(name: str) -> None:
     assert os.access(ROOT / f"swe-rl/{name}.sh", os.X_OK)
 
 
-def test_other_hosts_take_the_boxes_out_of_the_plan() -> None:
+def test_with_remote_hosts_the_plan_contains_no_sandboxes() -> None:
     script, hosts = "swe-rl/run_swe_rl_32b_remote_8nodes.sh", "http://10.0.1.1:18081,http://10.0.1.2:18081"
     assert "envs     128 at a time" in dry(script).stdout
     done = dry(script, SWE_EXEC_SERVER_URLS=hosts)

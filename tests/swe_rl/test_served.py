@@ -58,14 +58,14 @@ def refused(columns: dict[str, object], folder: Path | None) -> bool:
         {"image": "../home/image.tar"},
     ],
 )
-def test_a_request_names_no_path_outside_of_the_folder_of_tasks(tasks: Path, columns: dict[str, str]) -> None:
+def test_a_request_cannot_name_paths_outside_the_task_folder(tasks: Path, columns: dict[str, str]) -> None:
     named: dict[str, object] = {
         name: value.format(home=tasks.parent / "home", tasks=tasks) for name, value in columns.items()
     }
     assert refused(named, tasks.resolve()) and refused(named, None)
 
 
-def test_files_below_it_packages_and_registry_images_are_served(tasks: Path) -> None:
+def test_files_in_the_folder_packages_and_registry_images_are_served(tasks: Path) -> None:
     below: dict[str, object] = {"folder": str(tasks / "repository")}
     assert not refused(below, tasks.resolve()) and refused(below, None)
     published: list[dict[str, object]] = [
@@ -91,6 +91,6 @@ def test_a_pool_rejects_another_users_folder_before_copying(
     served._make.cache_clear()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="SWE_TASKS_DIR"):
         folder_of(str(tmp_path / "none"))

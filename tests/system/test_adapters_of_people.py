@@ -130,7 +130,7 @@ def forget(loop: Loop, name: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_each_learns_from_their_own_talk_on_a_base_that_stays(loop: Loop) -> None:
+def test_each_adapter_learns_from_its_own_conversations_on_a_fixed_base(loop: Loop) -> None:
     base = base_checksum(loop, "ada")
     learn(loop, ["ada", "bob"])
     assert status(loop, "ada")["adapters"].keys() == {"ada"}
@@ -141,7 +141,7 @@ def test_each_learns_from_their_own_talk_on_a_base_that_stays(loop: Loop) -> Non
     assert [one["id"] for one in listed["data"]] == ["tiny-claw", "tiny-claw:bob"]
 
 
-def test_a_killed_trainer_loses_nothing_and_trains_nothing_twice(loop: Loop) -> None:
+def test_a_killed_trainer_loses_no_sample_and_trains_none_twice(loop: Loop) -> None:
     base, before = base_checksum(loop, "ada"), {name: version(loop, name) for name in SECRETS}
     talk(loop, "ada")
     loop.wait_for(lambda: version(loop, "ada") > before["ada"], 90, "version of ada")
@@ -168,7 +168,7 @@ def test_a_killed_trainer_loses_nothing_and_trains_nothing_twice(loop: Loop) -> 
     }
 
 
-def test_no_word_of_one_reaches_a_batch_of_the_other(loop: Loop) -> None:
+def test_no_text_of_one_person_is_in_anothers_batch(loop: Loop) -> None:
     texts = [path.read_text() for path in sorted((loop.run_dir / "rollouts").glob("*.json"))]
     assert len(texts) >= 4
     said = [[secret for secret in SECRETS.values() if secret in text] for text in texts]
@@ -190,7 +190,7 @@ def test_the_adapters_differ_and_each_engine_has_what_the_trainer_wrote(loop: Lo
     assert live["ada"]["checksum"] != live["bob"]["checksum"]
 
 
-def test_a_forgotten_person_leaves_nothing_and_the_other_does_not_notice(loop: Loop) -> None:
+def test_deleting_a_person_removes_all_data_and_does_not_affect_the_other(loop: Loop) -> None:
     assert any(name.startswith("rollouts/") for name in marked(loop, "ada"))
     assert any(name.startswith("buffer/") for name in marked(loop, "ada"))
     bobs, before = files_of(loop, "bob"), version(loop, "ada")
@@ -212,7 +212,7 @@ def test_a_forgotten_person_leaves_nothing_and_the_other_does_not_notice(loop: L
     loop.wait_for(lambda: version(loop, "ada") > before, 90, "a new adapter of ada")
 
 
-def test_a_kill_between_intention_and_end_is_finished_afterwards(loop: Loop) -> None:
+def test_a_deletion_interrupted_by_a_kill_is_completed_later(loop: Loop) -> None:
     driver = pid_of(loop, "driver")
     os.kill(driver, signal.SIGSTOP)
     try:

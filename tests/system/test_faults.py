@@ -88,7 +88,7 @@ def talking(loop: Loop) -> Iterator[Talkers]:
 
 
 @pytest.mark.parametrize("role", ["judge", "trainer", pytest.param("door", id="supervisor"), "driver"])
-def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: str) -> None:
+def test_a_killed_process_restarts_and_no_received_answer_is_lost(loop: Loop, role: str) -> None:
     with talking(loop) as people, AvailabilityProbe(loop.port) as probe:
         loop.wait_for(lambda: len(people.seen) >= 4, 60, "first answers")
         version = loop.status()["weight_version"]
@@ -112,16 +112,14 @@ def test_no_sample_is_trained_twice(loop: Loop) -> None:
     assert sum(status["samples"].values()) <= status["turns"]["judged"]
 
 
-def test_the_same_script_started_twice_in_one_folder_is_refused_and_the_first_goes_on(loop: Loop) -> None:
+def test_a_second_start_in_one_folder_is_rejected_and_the_first_run_continues(loop: Loop) -> None:
     for port in (loop.port, free_port()):
         second = start_again(loop, port)
         assert second["status"] == 2 and second["undisturbed"], second
         assert str(loop.run_dir) in second["refusal"], second
 
 
-def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
-    loop: Loop, tmp_path: Path
-) -> None:
+def test_a_short_fault_benchmark_fills_its_table_without_losses(loop: Loop, tmp_path: Path) -> None:
     _, counts = asyncio.run(faults.run(loop, [("gateway", None), ("engine", None)], 0, 0, tmp_path))
     assert counts["answers_seen"] > 0 and not faults.wrong(counts)
     killed = json.loads((tmp_path / "faults-00.json").read_text())["roles"]

@@ -105,7 +105,7 @@ def test_curl_streams_to_done(loop: Loop) -> None:
     assert shown.rstrip().endswith("data: [DONE]")
 
 
-def test_talking_trains_and_new_weights_go_live(loop: Loop, client: OpenAI) -> None:
+def test_conversations_are_trained_and_new_weights_go_live(loop: Loop, client: OpenAI) -> None:
     before = loop.status()
     for _ in range(4):
         talk(client, COMPLAINT, "Thanks, that is exactly how I like it.")
@@ -188,7 +188,7 @@ def test_every_process_of_the_loop_is_listed(loop: Loop) -> None:
         assert loop.pids(role), role
 
 
-def test_no_process_of_the_loop_keeps_memory_for_each_of_its_threads(loop: Loop) -> None:
+def test_no_process_of_the_loop_has_a_memory_arena_per_thread(loop: Loop) -> None:
     for role in ("gateway", "engine", "judge", "buffer", "trainer"):
         for pid in loop.pids(role):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

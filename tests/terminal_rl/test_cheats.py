@@ -99,18 +99,18 @@ def worked(task: FolderTask, script: str) -> verdict.Verdict:
 
 
 @pytest.mark.parametrize("cheat", READERS, ids=lambda cheat: cheat.name)
-def test_what_the_tests_start_cannot_read_them(write_task: Write, cheat: Cheat) -> None:
+def test_programs_started_by_the_tests_cannot_read_them(write_task: Write, cheat: Cheat) -> None:
     found = worked(FolderTask(write_task(SECRET)), cheat.script)
     assert (found.passed, found.total) == (0, 1)
 
 
 @pytest.mark.parametrize("cheat", GIT_PROGRAMS, ids=lambda cheat: cheat.name)
-def test_settings_of_git_start_nothing_in_the_tests(write_task: Write, cheat: Cheat) -> None:
+def test_git_settings_start_no_program_in_the_tests(write_task: Write, cheat: Cheat) -> None:
     found = worked(FolderTask(write_task(GIT)), cheat.script)
     assert (found.passed, found.total) == (0, 1)
 
 
-def test_other_settings_of_git_stay(write_task: Write) -> None:
+def test_harmless_git_settings_are_kept(write_task: Write) -> None:
     tests = GIT.replace(
         'Path("/app/solved").exists()', 'git("config", "user.name") == "Ada \\"A\\" #1\\n"'
     ).replace(
@@ -136,7 +136,7 @@ EASY = {
 
 
 @pytest.mark.parametrize("name", EASY)
-def test_easier_inputs_solve_nothing(name: str) -> None:
+def test_changed_inputs_solve_no_task(name: str) -> None:
     found = worked(FolderTask(read_task(ROOT / "terminal-rl" / "tasks" / name)), EASY[name])
     assert found.passed == 0
 
@@ -147,7 +147,7 @@ TRICKS += ["touch folder/new", "rm folder/c.txt", "mv folder other; ln -s other 
 
 
 @pytest.mark.parametrize("trick", [*TRICKS, "true"])
-def test_inputs_are_compared_by_what_is_in_them(write_task: Write, trick: str) -> None:
+def test_inputs_are_compared_by_content(write_task: Write, trick: str) -> None:
     files = {
         "environment__a_dot_txt": "a",
         "environment__b_dot_txt": "a",
@@ -176,7 +176,7 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("trick", FORGERIES.values(), ids=FORGERIES.keys())
-def test_a_reward_that_a_program_wrote_is_none(write_task: Write, trick: str) -> None:
+def test_a_reward_written_by_the_agents_program_is_ignored(write_task: Write, trick: str) -> None:
     task = write_task()
     (task.path / "task.yaml").unlink()
     (task.path / "task.toml").write_text('version = "1.0"\n')

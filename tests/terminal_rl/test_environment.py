@@ -62,7 +62,7 @@ async def play(write_task: Write) -> Any:
         await one.environment.close()
 
 
-async def test_an_episode_begins_with_what_a_model_needs_to_know(play: Play) -> None:
+async def test_an_episode_starts_with_the_required_instructions(play: Play) -> None:
     episode = await play()
     system, user = (message["content"] for message in episode.start.messages)
     assert user == "Task name:a-task\nTask instruction: Write yes to /app/done."
@@ -109,7 +109,7 @@ async def test_a_long_command_runs_in_the_background_and_can_be_viewed_fed_and_k
     )
 
 
-async def test_files_are_written_whole_anywhere_that_can_be_written(play: Play) -> None:
+async def test_files_are_written_atomically_to_any_writable_path(play: Play) -> None:
     episode = await play()
     text = "a 'quoted' \"text\"\n$HOME `id` é\n" * 2000
     for path in ("deep/er/it's", "/tmp/x", "/app/done"):
@@ -120,7 +120,7 @@ async def test_files_are_written_whole_anywhere_that_can_be_written(play: Play) 
     assert "Read-only file system" in told and "[exit code" in told
 
 
-async def test_what_a_call_shows_is_bounded_and_so_are_the_calls_of_a_turn(play: Play) -> None:
+async def test_output_per_call_and_calls_per_turn_are_limited(play: Play) -> None:
     episode = await play(limits=replace(LIMITS, output_chars=300))
     shown = await episode.run("seq 100000")
     assert (
@@ -151,7 +151,7 @@ async def test_scores_are_those_of_the_tests(play: Play) -> None:
     assert (won.score, won.solved, won.details["accuracy"], won.details["tests"]) == (1.0, True, 1.0, 1)
 
 
-async def test_an_episode_whose_time_for_tools_is_over_ends_in_the_middle_of_a_command_and_is_evaluated(
+async def test_an_episode_ends_at_its_time_limit_during_a_command_and_is_evaluated(
     play: Play,
 ) -> None:
     episode = await play()
@@ -162,7 +162,7 @@ async def test_an_episode_whose_time_for_tools_is_over_ends_in_the_middle_of_a_c
 
 
 @pytest.mark.parametrize("slow", [True, False])
-async def test_time_that_was_over_on_a_slow_machine_is_nobodys_failed_task(
+async def test_a_timeout_on_a_slow_machine_is_not_a_failed_task(
     slow: bool, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     episode = await play()
@@ -178,7 +178,7 @@ async def test_time_that_was_over_on_a_slow_machine_is_nobodys_failed_task(
         assert (await episode.environment.evaluate()).score == -1.0
 
 
-async def test_a_box_that_dies_is_nobodys_failed_task(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crashed_sandbox_is_not_a_failed_task(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     episode = await play()
 
     def away(*words: object) -> None:
@@ -189,7 +189,7 @@ async def test_a_box_that_dies_is_nobodys_failed_task(play: Play, monkeypatch: p
         await episode.run("true")
 
 
-async def test_episodes_wait_for_their_boxes_at_the_same_time(play: Play) -> None:
+async def test_episodes_wait_for_their_sandboxes_concurrently(play: Play) -> None:
     """Each waits until all others have come: in threads of too small a pool they would wait for ever."""
     many = 12
     threads = ThreadPoolExecutor(many)
@@ -204,7 +204,7 @@ async def test_episodes_wait_for_their_boxes_at_the_same_time(play: Play) -> Non
     assert all("all shells were ended; files in /app are kept" in one for one in told)
 
 
-async def test_nothing_of_an_episode_is_left(play: Play) -> None:
+async def test_an_episode_leaves_no_files_or_processes(play: Play) -> None:
     episode = await play()
     await episode.run("echo x > file")
     place, box = episode.environment.workspace.path, episode.environment.shells.box

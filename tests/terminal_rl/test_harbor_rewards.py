@@ -79,13 +79,13 @@ def test_an_invalid_reward_is_reported(files: dict[str, str], complaint: str) ->
         rewards_of(files)
 
 
-def test_the_reward_to_train_on_is_the_one_of_that_name_or_the_mean_of_all() -> None:
+def test_the_trained_reward_is_the_named_one_or_the_mean() -> None:
     assert [reward_of({"reward": 0.5, "speed": 2.0}), reward_of({"a": 1.0, "b": 0.5})] == [0.5, 0.75]
     assert [reward_of({"reward": 7.0}), reward_of({"reward": -1.0})] == [1.0, 0.0]
 
 
 @boxes
-async def test_a_tasks_own_script_gives_the_reward_of_an_episode(tmp_path: Path) -> None:
+async def test_a_tasks_script_determines_the_reward(tmp_path: Path) -> None:
     harbor_task(tmp_path, COUNTS)
     scores = []
     for command in ("true", "echo yes > done", "printf 'yes\\nyes\\nyes\\n' > done"):
@@ -100,7 +100,7 @@ async def test_a_tasks_own_script_gives_the_reward_of_an_episode(tmp_path: Path)
 
 
 @boxes
-def test_a_script_gets_its_variables_its_helpers_and_a_place_for_its_rewards(tmp_path: Path) -> None:
+def test_a_script_gets_its_variables_helpers_and_reward_folder(tmp_path: Path) -> None:
     script = "cd /tests && [ $PWD/x = /tests/x ] && HOME=/tmp python3 grade.py"
     grade = """import json, os
 texts = {"reward": float(os.environ["GOOD"]), "length": len(open("/app/done").read())}
@@ -121,7 +121,7 @@ json.dump(texts, open("/logs/verifier/reward.json", "w"))
         "rm -f /logs/verifier/reward.txt; ln -s /tests/one /logs/verifier/reward.txt",
     ],
 )
-def test_programs_that_the_agent_left_do_not_reward_themselves(tmp_path: Path, attack: str) -> None:
+def test_programs_left_by_the_agent_cannot_write_rewards(tmp_path: Path, attack: str) -> None:
     """Where test.sh looks at them after it wrote the reward, which is the worst moment."""
     script = "echo 0 > /logs/verifier/reward.txt; bash /app/go.sh; true"
     path = harbor_task(tmp_path, script, one="1")
@@ -130,7 +130,7 @@ def test_programs_that_the_agent_left_do_not_reward_themselves(tmp_path: Path, a
 
 
 @boxes
-def test_a_script_that_hangs_or_is_silent_because_of_the_agent_fails_the_task(tmp_path: Path) -> None:
+def test_a_script_made_to_hang_or_give_no_reward_by_the_agent_fails_the_task(tmp_path: Path) -> None:
     script = (
         "if [ -e wait ]; then sleep 600; elif [ ! -e broken ]; then echo 0 > /logs/verifier/reward.txt; fi"
     )
@@ -159,24 +159,24 @@ def test_a_script_without_a_reward_is_not_a_failed_task(tmp_path: Path) -> None:
         ("echo done", "there is no reward"),
     ],
 )
-def test_a_script_that_a_box_cannot_run_is_refused_in_one_line(
+def test_a_script_unsupported_by_sandboxes_is_rejected_in_one_line(
     tmp_path: Path, script: str, complaint: str
 ) -> None:
     with pytest.raises(TaskError, match=complaint):
         read_task(harbor_task(tmp_path, script))
 
 
-def test_a_script_may_talk_to_a_server_in_its_box_and_run_what_is_there(tmp_path: Path) -> None:
+def test_a_script_may_use_servers_and_programs_of_its_sandbox(tmp_path: Path) -> None:
     script = "# curl https://example.org\ncurl -s http://localhost:80/ || echo 0 > /logs/verifier/reward.txt"
     assert read_task(harbor_task(tmp_path, script)).test_names == ()
 
 
-def test_a_script_that_only_runs_test_functions_is_left_to_the_runner_of_functions(tmp_path: Path) -> None:
+def test_a_script_that_only_runs_test_functions_is_replaced_by_our_runner(tmp_path: Path) -> None:
     script = "uvx pytest /tests/test_outputs.py && echo 1 > /logs/verifier/reward.txt"
     path = harbor_task(tmp_path, script, test_outputs_dot_py="def test_it(): pass")
     assert read_task(path).test_names == ("test_it",)
 
 
-def test_variables_of_the_machine_are_not_given_to_a_script(tmp_path: Path) -> None:
+def test_host_variables_are_not_passed_to_a_script(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"KEY of .* asks for a variable of this machine"):
         read_task(harbor_task(tmp_path, COUNTS, env='env = {KEY = "${OPENAI_API_KEY}"}'))

@@ -42,7 +42,7 @@ def test_done():
 def test_notes():
     assert Path("/data/notes").read_text() == "kept\\nmore\\n" and Path("/etc/built").exists()
 
-def test_programs_are_the_images():
+def test_programs_come_from_the_image():
     assert subprocess.run(["cat", "/etc/mark"], capture_output=True, text=True).stdout == "mini\\n"
     assert not sys.executable
 """
@@ -71,9 +71,7 @@ def left_of(podman: Path) -> str:
     return tool.ask("ps", "-aq").stdout + tool.ask("images", "-q", "--filter", "reference=slime-built").stdout
 
 
-def test_a_task_is_played_and_judged_on_the_image_that_its_dockerfile_builds(
-    write_task: Write, podman: Path
-) -> None:
+def test_a_task_runs_and_is_judged_on_its_dockerfiles_image(write_task: Write, podman: Path) -> None:
     task = FolderTask(write_task(TESTS, Dockerfile=DOCKER))
     assert task.folder.dockerfile is not None and task.folder.files == ()
     for script, passed in (("true", 1), ("echo yes > done; echo more >> /data/notes; touch /etc/x", 3)):
@@ -89,7 +87,7 @@ def test_a_task_is_played_and_judged_on_the_image_that_its_dockerfile_builds(
     assert left_of(podman) == ""
 
 
-async def test_an_episode_begins_in_the_images_working_folder(write_task: Write) -> None:
+async def test_an_episode_starts_in_the_images_working_folder(write_task: Write) -> None:
     task = write_task(TESTS, Dockerfile=DOCKER)
     environment = TerminalEnvironment(TerminalSettings(task.path.parent))
     try:
@@ -117,7 +115,7 @@ def test_an_image_is_built_again_only_when_its_folder_changes(tmp_path: Path) ->
     assert (built_image(tmp_path / "Dockerfile").path / "b").read_text() == "2"
 
 
-def test_a_dockerfile_that_cannot_be_built_is_refused_in_a_line(write_task: Write, podman: Path) -> None:
+def test_an_unbuildable_dockerfile_is_rejected_in_one_line(write_task: Write, podman: Path) -> None:
     task = FolderTask(write_task(Dockerfile="FROM localhost/mini:1\nRUN exit 3\n"))
     with pytest.raises(TaskError, match="podman cannot build it: ") as refused:
         task.workspace()
@@ -134,7 +132,7 @@ def test_a_file_outside_the_dockerfiles_folder_is_rejected_without_a_build(write
         read_task(path)
 
 
-def test_small_folders_of_an_image_are_writable_and_no_links(
+def test_small_folders_of_an_image_are_writable_but_not_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("root", "srv/work", "opt", "home"):
@@ -145,7 +143,7 @@ def test_small_folders_of_an_image_are_writable_and_no_links(
     assert writable_of(Image("test", tmp_path), "/srv/work") == ("/root", "/home")
 
 
-def test_the_tests_of_a_task_are_no_part_of_what_an_agent_sees(write_task: Write) -> None:
+def test_an_agent_cannot_see_a_tasks_tests(write_task: Write) -> None:
     task = FolderTask(write_task(TESTS, Dockerfile=DOCKER))
     with task.workspace() as workspace, Shells(workspace, LIMITS, image=workspace.image) as shells:
         assert "No such file" in shells.execute("main", "ls /tests", 60.0).output

@@ -41,7 +41,7 @@ async def test_an_episode_in_a_pool_is_rewarded_by_its_tests(
     served._settings.cache_clear()
 
 
-async def test_a_row_that_leads_out_of_the_tasks_is_refused_by_the_pool(
+async def test_the_pool_rejects_a_row_outside_the_task_folder(
     write_task: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(TerminalFlags(parallel_envs=1, tasks_dir=str(write_task().path.parent)))
@@ -52,7 +52,7 @@ async def test_a_row_that_leads_out_of_the_tasks_is_refused_by_the_pool(
         await one.close()
 
 
-def test_a_run_whose_terminals_are_elsewhere_needs_none_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_remote_terminals_needs_no_local_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise AssertionError("no sandbox is needed here")
 

@@ -60,13 +60,13 @@ def test_the_script_for_two_machines_has_a_judge_of_steps_on_the_second() -> Non
     )
 
 
-def test_tasks_of_ones_own_need_their_rows() -> None:
+def test_custom_tasks_need_their_rows() -> None:
     done = dry("terminal-rl/run_terminal_rl.sh", DATASET_DIR="/data/tasks")
     assert "PROMPT_DATA is not set" in done.stdout
     assert arguments(done.stdout)["--tasks-dir"] == ("/data/tasks", "variable DATASET_DIR")
 
 
-def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
+def test_the_prompt_rows_match_the_shipped_tasks(tmp_path: Path) -> None:
     assert convert(["--tasks_dir", str(TASKS), "--output_dir", str(tmp_path)]) == 0
     for name in ("train.jsonl", "heldout.jsonl", "split_manifest.json"):
         written = (ROOT / "terminal-rl/data" / name).read_text()
@@ -76,13 +76,13 @@ def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_says_what_it_is_for_and_refuses_another_environment(script: str) -> None:
+def test_a_script_describes_itself_and_rejects_another_environment(script: str) -> None:
     assert f"bash {script}" in bash(script, "--help").stdout
     refused = bash(script, ENV_TYPE="gui", DRY_RUN="1")
     assert refused.returncode == 2 and "ENV_TYPE=gui: this script trains in terminals" in refused.stderr
 
 
-def test_a_run_without_its_tasks_is_refused_before_anything_starts(
+def test_a_run_without_its_tasks_is_rejected_before_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("terminal_rl.generate.require_sandbox", lambda: None)

@@ -29,7 +29,7 @@ def test_both_layouts_are_read() -> None:
     assert harbor.test_names == ("test_the_one_port_has_changed_and_nothing_else",)
 
 
-def test_the_tasks_here_are_of_six_families() -> None:
+def test_the_shipped_tasks_have_six_families() -> None:
     tasks = [read_task(path) for path in task_folders(TASKS)]
     families = {task.category for task in tasks}
     assert len(tasks) >= 24 and families == {"archives", "data", "files", "git", "repair", "text"}
@@ -81,7 +81,7 @@ def test_a_dockerfile_defines_where_files_go(write_task: Write) -> None:
     assert [(path.name, place) for path, place in task.files] == [("data", "data"), ("one.txt", "one.txt")]
 
 
-def test_tasks_become_prompt_files_with_a_split_that_stays(
+def test_tasks_become_prompt_files_with_a_stable_split(
     write_task: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(10):

@@ -47,7 +47,7 @@ def test_solutions_pass_and_neither_doing_nothing_nor_cheating_passes_a_test(
     assert check([]) == 0, capsys.readouterr().out
 
 
-def test_fractions_are_kept_and_only_all_tests_solve(write_task: Write) -> None:
+def test_fractions_of_tests_are_reported_and_only_all_tests_solve_a_task(write_task: Write) -> None:
     task = FolderTask(write_task(TWO))
     half = worked(task, "echo 'echo one' > go.sh")
     assert (half.accuracy, half.solved) == (0.5, False) and half.failures[0].startswith(
@@ -62,7 +62,7 @@ def test_a_program_that_hangs_the_tests_fails_the_task(write_task: Write) -> Non
     assert found.late and found.passed == 0 and "not done after 1.5 s" in found.failures[0]
 
 
-def test_tests_that_hang_on_their_own_are_nobodys_failed_task(write_task: Write) -> None:
+def test_tests_that_hang_by_themselves_are_not_a_failed_task(write_task: Write) -> None:
     hangs = "def test_it():\n while True:\n  try:\n   while True: pass\n  except Exception: pass\n"
     with pytest.raises(EnvironmentAway, match="on an untouched workspace either"):
         worked(FolderTask(write_task(hangs, seconds=1.0)), "true")
@@ -79,17 +79,17 @@ def test_tests_that_hang_on_their_own_are_nobodys_failed_task(write_task: Write)
         "head -c 100000000 /dev/zero",
     ],
 )
-def test_what_the_agent_left_cannot_make_its_tests_pass(write_task: Write, attack: str) -> None:
+def test_files_left_by_the_agent_cannot_make_tests_pass(write_task: Write, attack: str) -> None:
     found = worked(FolderTask(write_task(TWO)), f"cat > go.sh <<'END'\n{attack}\nEND")
     assert (found.passed, found.total) == (0, 2)
 
 
-def test_the_agent_never_sees_the_tests_and_nothing_of_it_runs_beside_them(write_task: Write) -> None:
+def test_the_agent_cannot_see_the_tests_and_none_of_its_processes_run_during_them(write_task: Write) -> None:
     tests = """
 import time
 from pathlib import Path
 
-def test_nothing_continues():
+def test_no_process_of_the_agent_continues():
     before = Path("/app/beats").read_text()
     assert before and Path("/app/seen").read_text() == ""
     time.sleep(0.5)
@@ -117,7 +117,7 @@ def test_a_workspace_that_is_too_large_fails_its_task(write_task: Write) -> None
     assert (found.passed, found.total) == (0, 1) and "more than 3 files" in found.failures[0]
 
 
-def test_a_box_that_does_not_come_up_is_nobodys_failed_task(
+def test_a_sandbox_that_does_not_start_is_not_a_failed_task(
     write_task: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.py"
@@ -128,7 +128,7 @@ def test_a_box_that_does_not_come_up_is_nobodys_failed_task(
 
 
 @pytest.mark.parametrize("kind", ["folder", "files"])
-def test_a_full_disk_is_nobodys_failed_task_and_leaves_no_workspace(
+def test_a_full_disk_is_not_a_failed_task_and_leaves_no_workspace(
     kind: str, write_task: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Path] = []
@@ -145,13 +145,13 @@ def test_a_full_disk_is_nobodys_failed_task_and_leaves_no_workspace(
     assert len(made) == 1 and not made[0].exists()
 
 
-def test_a_setup_that_fails_names_its_script_and_its_last_words(write_task: Write) -> None:
+def test_a_failing_setup_is_reported_with_its_script_and_last_output(write_task: Write) -> None:
     task = FolderTask(write_task(setup_dot_sh="echo begun\necho no such luck >&2\nexit 3\n"))
     with pytest.raises(TaskError, match=r"setup.sh fails: exit code 3: begun no such luck"):
         task.workspace()
 
 
-def test_a_setup_runs_once_however_many_episodes_begin(write_task: Write) -> None:
+def test_a_setup_runs_once_for_many_episodes(write_task: Write) -> None:
     task = FolderTask(write_task(setup_dot_sh="head -c 16 /dev/urandom | base64 > drawn\n"))
     with task.workspace() as one, task.workspace() as other:
         assert one.read("drawn") == other.read("drawn") != b""
@@ -174,7 +174,7 @@ def test_a_chore_is_compared_file_by_file() -> None:
             assert task.verdict(workspace).solved is right, script
 
 
-def test_the_task_that_the_readme_adds_is_good(tmp_path: Path) -> None:
+def test_the_readmes_example_task_is_valid(tmp_path: Path) -> None:
     [block] = re.findall(
         r"```\n(mkdir -p my-tasks.*?)```", (ROOT / "terminal-rl/README.md").read_text(), re.DOTALL
     )

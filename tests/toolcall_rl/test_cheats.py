@@ -112,11 +112,11 @@ async def played(one: ToolEnvironment, turns: tuple[str, ...]) -> tuple[Outcome,
         await one.close()
 
 
-def test_there_are_more_than_twenty_cheats_and_the_right_answer_is_right() -> None:
+def test_more_than_twenty_cheats_are_tested_and_the_correct_answer_passes() -> None:
     assert len(CHEATS) > 20
 
 
-async def test_the_right_answer_is_rewarded() -> None:
+async def test_the_correct_answer_is_rewarded() -> None:
     for text in (box(LABEL), box("7,351"), f"<think>12?</think> {box(LABEL)}"):
         outcome, _ = await played(made(), (text,))
         assert outcome.solved and outcome.score == 1.0, text
@@ -129,7 +129,7 @@ async def test_a_cheat_is_not_rewarded(cheat: Cheat) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-async def test_the_interpreter_sees_nothing_of_the_label() -> None:
+async def test_the_interpreter_cannot_access_the_label() -> None:
     one = made("math", {"type": "python"})
     outcome, shown = await played(one, (call("code_interpreter", code=SEARCH),))
     assert shown == "[]" and not outcome.solved

@@ -37,7 +37,7 @@ def rows(*found: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(f"file:{number}", row) for number, row in enumerate(found, 1)]
 
 
-def test_dapos_words_around_a_problem_are_left_out_and_each_problem_is_kept_once() -> None:
+def test_dapos_instructions_are_removed_and_each_problem_is_kept_once() -> None:
     kept = problems(
         rows(dapo("Find $x$.\n\nIt is  odd.", "34"), dapo("Find $x$.\n\nIt is odd.", "34"), dapo("b", "1"))
     )
@@ -49,7 +49,7 @@ def test_dapos_words_around_a_problem_are_left_out_and_each_problem_is_kept_once
     assert len({row["metadata"]["task_id"] for row in kept.rows}) == 2
 
 
-def test_problems_with_several_answers_and_held_out_ones_are_left_out() -> None:
+def test_ambiguous_and_held_out_problems_are_skipped() -> None:
     kept = problems(rows(dapo("a", "1"), dapo("a", "2"), dapo("b ", "3"), dapo("c", "4")), without=["b"])
     assert [row["prompt"] for row in kept.rows] == ["c"]
     assert kept.left_out == {"repeated": 1, "answers disagree": 1, "held out": 1}
@@ -64,12 +64,12 @@ def test_problems_with_several_answers_and_held_out_ones_are_left_out() -> None:
         {"question": "p", "expected_answer": "204"},
     ],
 )
-def test_aimes_files_are_read_under_each_of_their_names(row: dict[str, Any]) -> None:
+def test_aime_files_are_read_with_each_of_their_column_names(row: dict[str, Any]) -> None:
     [found] = problems(rows(row)).rows
     assert (found["prompt"], found["label"]) == ("p", "204")
 
 
-def test_a_row_without_problem_or_answer_is_named() -> None:
+def test_a_row_without_problem_or_answer_is_reported() -> None:
     with pytest.raises(DataError, match=r"file:1: no answer in any of .*; it has problem"):
         problems(rows({"problem": "p"}))
     with pytest.raises(DataError, match="file:1: no problem"):
@@ -88,7 +88,7 @@ RETOOL = {
 }
 
 
-def test_code_and_its_results_become_turns_of_their_own() -> None:
+def test_code_and_results_become_separate_turns() -> None:
     kept = conversations(rows(RETOOL))
     [found] = kept.rows
     assert [message["role"] for message in found["messages"]] == [
@@ -104,7 +104,7 @@ def test_code_and_its_results_become_turns_of_their_own() -> None:
     assert code == f"I compute.\n<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
-def test_fine_tuning_trains_the_turns_and_none_of_the_results() -> None:
+def test_fine_tuning_trains_turns_but_not_tool_results() -> None:
     [row] = conversations(rows(RETOOL)).rows
     tokenizer = load_tokenizer(str(MODEL))
     found = masked(tokenizer, row["messages"], row["tools"], "qwen")
@@ -113,7 +113,7 @@ def test_fine_tuning_trains_the_turns_and_none_of_the_results() -> None:
     assert "<tool_response>\n42\n</tool_response>" in tokenizer.decode(found.ids)
 
 
-def test_conversations_with_broken_markup_are_left_out_and_counted() -> None:
+def test_conversations_with_broken_markup_are_skipped_and_counted() -> None:
     broken = {
         "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<code>print(1)"}]
     }

@@ -59,14 +59,14 @@ async def shown(environment: ToolEnvironment, name: str, **arguments: object) ->
     return "\n".join(message["content"] for message in seen.messages)
 
 
-async def test_a_prompt_is_asked_as_it_is_and_a_system_message_of_its_own_is_kept() -> None:
+async def test_a_prompt_and_its_system_message_are_unchanged() -> None:
     start = await environment().reset(Task("1 + 1?", "2"))
     assert start.messages == [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "1 + 1?"}]
     own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
     assert (await environment().reset(Task(own, "2"))).messages == own
 
 
-async def test_a_template_that_shows_no_tools_has_them_in_the_system_message() -> None:
+async def test_for_a_template_without_tools_the_system_message_describes_them() -> None:
     described = environment(rules=Rules(RewardRules(), tools_in_prompt=True))
     start = await described.reset(Task("1 + 1?", "2"))
     assert (
@@ -90,7 +90,7 @@ async def test_the_interpreter_keeps_its_variables_and_an_episode_without_calls_
 
 
 @needs_sandbox
-async def test_code_may_import_define_print_and_raise_as_any_program_may() -> None:
+async def test_code_may_import_define_print_and_raise() -> None:
     """What a filter of sources would refuse or change: imports, dunders, long strings, exit."""
     one = environment({"type": "python"})
     await one.reset(Task("x?", ""))
@@ -103,7 +103,7 @@ async def test_code_may_import_define_print_and_raise_as_any_program_may() -> No
 
 
 @needs_sandbox
-async def test_code_that_takes_long_holds_up_no_other_episode() -> None:
+async def test_slow_code_delays_no_other_episode() -> None:
     slow, quick = environment({"type": "python"}), environment({"type": "python"})
     for one in (slow, quick):
         await one.reset(Task("x?", ""))
@@ -128,14 +128,14 @@ async def test_functions_are_called_with_their_arguments_and_their_errors_are_sh
     assert await shown(one, "hang", x=4) == "Error: hang ran longer than 0.2 s"
 
 
-async def test_half_a_character_is_shown_as_a_question_mark() -> None:
+async def test_a_lone_surrogate_is_shown_as_a_question_mark() -> None:
     one = environment(function("odd"))
     await one.reset(Task("x?", ""))
     assert await shown(one, "odd", x=4) == "half: ?"
 
 
 @needs_sandbox
-async def test_as_much_of_what_code_prints_is_shown_as_the_config_says() -> None:
+async def test_printed_output_is_limited_by_the_config() -> None:
     one = environment({"type": "python", "output_chars": 6000})
     await one.reset(Task("x?", ""))
     text = await shown(one, "code_interpreter", code="print('x' * 5000, end='y')")
@@ -148,14 +148,14 @@ async def test_as_much_of_what_code_prints_is_shown_as_the_config_says() -> None
 
 
 @needs_sandbox
-def test_an_interpreter_that_does_not_start_within_its_limits_is_refused_at_the_start() -> None:
+def test_an_interpreter_with_too_small_limits_is_rejected_at_the_start() -> None:
     tools = json.dumps({"tools": [{"type": "python", "memory_mb": 1}]})
     with pytest.raises(ConfigError, match="code_interpreter does not start within its limits"):
         start(ToolcallFlags(tools_config=tools), {})  # type: ignore[arg-type]
     assert list(start(ToolcallFlags(), {})) == []  # type: ignore[arg-type]
 
 
-async def test_calls_beyond_the_limits_are_refused_and_what_is_long_is_cut() -> None:
+async def test_calls_beyond_the_limit_are_rejected_and_long_results_shortened() -> None:
     one = environment(function("double", calls=2, output_chars=5), rules=Rules(RewardRules(), most_calls=3))
     await one.reset(Task("x?", ""))
     assert await shown(one, "double", x=1) == '{"dou... [truncated 8 chars]'
@@ -175,7 +175,7 @@ async def test_an_answer_ends_the_episode_and_the_calls_before_it_count() -> Non
     assert (outcome.score, outcome.solved) == (0.75, True) and outcome.details["pred"] == "42"
 
 
-async def test_an_episode_that_is_cut_off_has_no_answer_though_its_prompt_has_a_box() -> None:
+async def test_a_truncated_episode_has_no_answer_despite_a_boxed_prompt() -> None:
     one = environment()
     await one.reset(Task("Write \\boxed{42}.", "42"))
     await shown(one, "double", x=21)
@@ -192,7 +192,7 @@ async def served() -> AsyncIterator[ToolEnvironment]:
     await source.close()
 
 
-async def test_tools_of_an_mcp_server_are_listed_called_and_refused(served: ToolEnvironment) -> None:
+async def test_tools_of_an_mcp_server_are_listed_called_and_rejected(served: ToolEnvironment) -> None:
     start = await served.reset(Task("x?", ""))
     assert [tool.name for tool in start.tools][:3] == ["my_add", "my_refuse", "my_fail"]
     assert start.tools[0].parameters["properties"]["a"] == {"type": "integer"}
@@ -203,7 +203,9 @@ async def test_tools_of_an_mcp_server_are_listed_called_and_refused(served: Tool
     assert "API_KEY" not in await shown(served, "my_environment")
 
 
-async def test_a_server_that_ends_is_infrastructure_and_is_started_again(served: ToolEnvironment) -> None:
+async def test_a_crashed_server_is_an_infrastructure_failure_and_is_restarted(
+    served: ToolEnvironment,
+) -> None:
     await served.reset(Task("x?", ""))
     with pytest.raises(EnvironmentAway, match="has ended"):
         await shown(served, "my_end")
@@ -229,9 +231,7 @@ async def test_a_slow_server_is_reported_to_the_model_and_a_silent_one_is_unavai
         ("tools", EnvironmentAway, "lists nonsense"),
     ],
 )
-async def test_tools_that_nobody_can_call_are_named(
-    listed: object, refused: type[Exception], said: str
-) -> None:
+async def test_uncallable_tools_are_reported(listed: object, refused: type[Exception], said: str) -> None:
     text = SERVES.replace("TOOLS[:2]", json.dumps(listed))
     source = McpSource([sys.executable, "-c", text], {})
     with pytest.raises(refused, match=said):
@@ -239,7 +239,7 @@ async def test_tools_that_nobody_can_call_are_named(
     await source.close()
 
 
-async def test_two_tools_of_one_name_are_refused(served: ToolEnvironment) -> None:
+async def test_two_tools_with_one_name_are_rejected(served: ToolEnvironment) -> None:
     command = [sys.executable, SERVER]
     both = environment(*[{"type": "mcp", "command": command, "only": ["add"]}] * 2)
     with pytest.raises(ConfigError, match="two tools are called add"):

@@ -40,20 +40,20 @@ def code_of(text: str) -> list[str]:
         ("It is \\boxed{\\frac{1}{2}}.", []),
     ],
 )
-def test_calls_are_read_in_each_form(text: str, code: list[str]) -> None:
+def test_calls_are_parsed_in_each_format(text: str, code: list[str]) -> None:
     assert code_of(text) == code
 
 
-def test_a_turn_with_a_call_and_an_answer_makes_the_call() -> None:
+def test_in_a_turn_with_a_call_and_an_answer_the_call_counts() -> None:
     assert code_of(f"{ANSWER}\n<code>1+1</code>") == ["1+1"]
     assert code_of(PRETTY + ANSWER) == ["x = 2\nprint(x)"]
 
 
-def test_a_fence_beside_an_answer_only_shows_how_it_was_found() -> None:
+def test_a_code_fence_next_to_an_answer_is_not_a_call() -> None:
     assert code_of(f"```python\nprint(5)\n```\n{ANSWER}") == []
 
 
-def test_what_is_thought_is_neither_call_nor_answer() -> None:
+def test_reasoning_is_neither_call_nor_answer() -> None:
     assert spoken("<think>a</think>b") == "b" and spoken("a</think>b") == "b"
     assert spoken(f"<think>{ANSWER}") == ""
     with pytest.raises(Neither):
@@ -75,13 +75,13 @@ def test_an_invalid_turn_gets_an_error_message(text: str, complaint: str) -> Non
         FORMAT.calls(text, [PYTHON])
 
 
-def test_without_an_interpreter_code_is_no_call() -> None:
+def test_without_an_interpreter_code_is_not_a_call() -> None:
     assert ReToolFormat(None).calls(f"<code>1</code> {ANSWER}", []) == ()
     with pytest.raises(Neither):
         ReToolFormat(None).calls("<code>1</code>", [])
 
 
-def test_a_template_without_the_role_tool_shows_what_tools_give_in_interpreter_tags() -> None:
+def test_without_a_tool_role_results_are_shown_in_interpreter_tags() -> None:
     assert FORMAT.shown("5") == [{"role": "tool", "content": "5"}]
     plain = ReToolFormat(PYTHON.name, tool_role=False)
     assert plain.shown("5") == [{"role": "user", "content": "<interpreter>\n5\n</interpreter>"}]
@@ -89,5 +89,5 @@ def test_a_template_without_the_role_tool_shows_what_tools_give_in_interpreter_t
     assert told == {"role": "user", "content": "<interpreter>\nError: it is no JSON\n</interpreter>"}
 
 
-def test_the_last_box_of_a_turn_is_its_answer() -> None:
+def test_the_last_boxed_expression_of_a_turn_is_its_answer() -> None:
     assert answer_in("\\boxed{1} no, \\boxed{\\frac{1}{2}}") == "\\frac{1}{2}" and answer_in("7") is None

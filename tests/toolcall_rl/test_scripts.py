@@ -63,7 +63,7 @@ def test_variables_of_the_track_reach_its_flags() -> None:
     assert "PROMPT_DATA is not set" not in done.stdout
 
 
-def test_a_run_without_tasks_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_tasks_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     done = bash("toolcall-rl/run_toolcall_rl.sh", HF_CKPT=str(tmp_path))
     assert done.returncode == 2 and "PROMPT_DATA is not set" in done.stderr

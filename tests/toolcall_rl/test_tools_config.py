@@ -36,12 +36,12 @@ def with_parameters(schema: dict[str, Any]) -> str:
     return text_of({"type": "function", "path": HERE, "parameters": schema})
 
 
-def test_without_a_config_there_is_the_interpreter() -> None:
+def test_without_a_config_only_the_interpreter_is_available() -> None:
     found = read_tools()
     assert found.python == "code_interpreter" and [type(one) for one in found.sources] == [PythonSource]
 
 
-def test_each_kind_has_its_limits(tmp_path: Path) -> None:
+def test_each_kind_of_tool_has_its_limits(tmp_path: Path) -> None:
     python = {
         "type": "python",
         "name": "run",
@@ -70,7 +70,7 @@ def test_each_kind_has_its_limits(tmp_path: Path) -> None:
     )
 
 
-def test_the_schema_of_a_function_is_that_of_its_signature() -> None:
+def test_a_functions_schema_follows_its_signature() -> None:
     [source] = read_tools(text_of({"type": "function", "path": HERE})).sources
     assert isinstance(source, FunctionSource) and source.tool.parameters == {
         "type": "object",
@@ -86,7 +86,7 @@ def test_a_config_may_include_others(tmp_path: Path) -> None:
     assert [type(one) for one in found.sources] == [PythonSource, FunctionSource]
 
 
-def test_a_config_that_includes_itself_is_refused_with_the_way(tmp_path: Path) -> None:
+def test_a_config_that_includes_itself_is_rejected_with_the_chain(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text_of(include=["b.json"]))
     (tmp_path / "b.json").write_text(text_of(include=["a.json"]))
     with pytest.raises(ConfigError, match=r"includes itself: a\.json -> b\.json -> a\.json"):

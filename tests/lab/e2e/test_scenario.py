@@ -46,12 +46,12 @@ def _stored():
     ]
 
 
-def test_what_is_right_has_no_mismatch():
+def test_correct_records_have_no_mismatch():
     assert mismatches(_talk(), _stored()) == []
     assert checks.conversation_problems([_talk()], _stored()) == []
 
 
-def test_a_lost_turn_a_wrong_next_state_and_leaked_context_are_found():
+def test_a_lost_turn_a_wrong_next_state_and_leaked_context_are_detected():
     assert "3 main turns are stored, 4 calls" in mismatches(_talk(), _stored()[:3])[0]
     stored = _stored()
     stored[0].next_state = None
@@ -82,7 +82,7 @@ def test_a_wrong_session_a_wrong_reply_and_a_missing_end_are_detected():
     assert "its end was not told" in mismatches(ended, _stored())[0]
 
 
-def test_a_session_that_was_reset_is_two_conversations_in_their_order():
+def test_a_reset_session_becomes_two_ordered_conversations():
     before, after = _talk(), Conversation("after", "s1")
     after.add_exchange("new", "You said: new")
     stored = [*_stored(), _turn({"content": "You said: new"}, None)]
@@ -91,7 +91,7 @@ def test_a_session_that_was_reset_is_two_conversations_in_their_order():
     assert len(checks.conversation_problems([before, after], stored)) == 1
 
 
-def test_what_was_sampled_must_be_stored_with_its_ids_and_versions():
+def test_a_missing_id_or_version_of_a_sampled_answer_is_detected():
     call = EngineCall("chatcmpl-1", [5, 6, 7], [(1, 0, 2), (2, 2, 3)], 0.0, 1.0)
     turn = SimpleNamespace(
         completion_id="chatcmpl-1", completion_ids=[5, 6, 7], completion_log_probs=[-0.5] * 3,
@@ -106,7 +106,7 @@ def test_what_was_sampled_must_be_stored_with_its_ids_and_versions():
     assert "not the sampled ones" in checks.storage_problems([turn], [call])[0]
 
 
-def test_housekeeping_that_is_missing_or_something_else_is_found():
+def test_missing_or_wrong_housekeeping_requests_are_detected():
     assert checks.side_problems({"compaction": 1, "heartbeat": 2, "cron": 1}) == []
     assert len(checks.side_problems({"compaction": 1, "other": 1})) == 3
 
@@ -150,7 +150,7 @@ def test_the_relay_separates_and_times_the_requests_of_one_connection(server):
     assert added == pytest.approx(passage.ended - passage.began - 0.002)
 
 
-def test_the_relay_of_a_server_that_is_gone_closes_the_connection():
+def test_the_relay_closes_the_connection_if_its_server_has_exited():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -173,7 +173,7 @@ def test_the_script_answers_the_last_message_that_a_person_or_tool_wrote():
     assert answer_to(prompt(("user", "hello"), context)) == "You said: hello"
 
 
-def test_what_the_gateway_stores_of_the_scripted_engine_is_what_was_sampled_through_the_relay(tmp_path):
+def test_the_gateway_stores_the_tokens_that_the_relay_has_recorded(tmp_path):
     with Serving(tmp_path) as serving, httpx.Client(base_url=serving.url, trust_env=False) as client:
         for text in ("hello", "RUN echo one", "SLOW"):
             tool = {"type": "function", "function": {"name": "exec", "parameters": {"type": "object"}}}

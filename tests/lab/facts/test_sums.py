@@ -45,7 +45,7 @@ from claw_lab.facts.arithmetic import arithmetic_holds, claims_in
         "5 + 3 = 9. Wait, 5 + 3 = 8.",
     ],
 )
-def test_sums_that_hold(text: str) -> None:
+def test_correct_sums_are_accepted(text: str) -> None:
     assert arithmetic_holds(text) is True
 
 
@@ -73,7 +73,7 @@ def test_sums_that_hold(text: str) -> None:
         "25 + 17 = 41 dollars",
     ],
 )
-def test_sums_that_do_not_hold(text: str) -> None:
+def test_wrong_sums_are_detected(text: str) -> None:
     assert arithmetic_holds(text) is False
 
 
@@ -117,7 +117,7 @@ def test_text_that_only_resembles_a_sum_is_no_evidence(text: str) -> None:
     assert arithmetic_holds(text) is None
 
 
-def test_any_sum_is_read_as_python_counts_it() -> None:
+def test_any_sum_is_evaluated_like_in_python() -> None:
     rng = random.Random(7)
     for _ in range(300):
         numbers = [rng.randint(1, 99) for _ in range(rng.randint(2, 4))]
@@ -141,7 +141,7 @@ def test_any_sum_is_read_as_python_counts_it() -> None:
         "1=" * 9_000,
     ],
 )
-def test_hostile_texts_cost_little(text: str) -> None:
+def test_adversarial_texts_are_parsed_in_linear_time(text: str) -> None:
     began = time.process_time()
     claims_in(text)
     assert time.process_time() - began < 2

@@ -60,7 +60,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, section: str) -> st
     return error
 
 
-def test_a_kernel_that_lets_a_token_see_too_much_fails_the_check(
+def test_a_kernel_that_attends_beyond_its_mask_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One sequence less: the last one goes on where the one before it ends."""
@@ -84,7 +84,7 @@ def test_a_kernel_that_cannot_run_fails_the_check(tmp_path: Path, monkeypatch: p
         assert "auto: RuntimeError: no such image" in spoiled(monkeypatch, tmp_path / section, section)
 
 
-def test_a_fused_layer_and_a_backend_that_are_wrong_fail_the_check(
+def test_wrong_results_of_a_fused_layer_or_a_backend_fail_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "rms_norm", lambda x, weight, epsilon: x * weight)

@@ -18,7 +18,7 @@ from claw_lab.long.gpu_check import packages, plan
 from tests import FAKES, ROOT
 
 
-def test_it_runs_without_packages_that_such_a_machine_lacks_and_with_its_older_torch_and_transformers(
+def test_the_check_runs_with_the_packages_and_older_versions_of_a_gpu_machine(
     tmp_path: Path,
 ) -> None:
     """Its packages by an import hook, and the signatures of torch 2.11 and transformers 5.17."""
@@ -38,7 +38,7 @@ def test_it_runs_without_packages_that_such_a_machine_lacks_and_with_its_older_t
     assert {"packed", "probe", "fsdp.step", "fsdp_fused.off.step"} <= {line["section"] for line in lines}
 
 
-def test_the_command_installs_nothing_where_a_python_has_torch(tmp_path: Path) -> None:
+def test_the_command_installs_nothing_if_a_python_has_torch(tmp_path: Path) -> None:
     env = {
         "PATH": os.environ["PATH"],
         "VENV": str(tmp_path / "none"),
@@ -57,7 +57,7 @@ def test_the_command_installs_nothing_where_a_python_has_torch(tmp_path: Path) -
     assert not (tmp_path / "none").exists()
 
 
-def test_parts_have_limits_and_what_they_measured_before_stays(
+def test_parts_have_time_limits_and_keep_results_from_before_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part that hangs costs its own limit; parts that did not start in time are named."""
@@ -81,7 +81,7 @@ def test_parts_have_limits_and_what_they_measured_before_stays(
     assert (tmp_path / plan.LOG).exists()
 
 
-def test_every_section_is_in_a_part_and_the_parts_fit_a_run_of_ten_minutes() -> None:
+def test_every_section_belongs_to_a_part_that_fits_a_run_of_ten_minutes() -> None:
     named = [name for part in plan.PARTS for name in part.sections.split(",")]
     assert sorted(named) == sorted(gpu_check.SECTIONS)
     assert plan.SECONDS <= 560 and {bar.section.split(".")[0] for bar in plan.BARS} <= set(named)
@@ -90,7 +90,7 @@ def test_every_section_is_in_a_part_and_the_parts_fit_a_run_of_ten_minutes() -> 
     )
 
 
-def test_packages_that_are_brought_along_are_pinned_slimmed_and_unpacked_for_their_python(
+def test_bundled_packages_are_pinned_reduced_and_unpacked_for_their_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pins = dict(pin.split("==") for pin in packages.pinned_packages())

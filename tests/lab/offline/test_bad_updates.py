@@ -41,7 +41,7 @@ def bench() -> Iterator[Bench]:
     torch.set_num_threads(threads)
 
 
-def test_a_gate_lets_good_updates_pass_and_ends_bad_ones(bench: Bench) -> None:
+def test_a_gate_accepts_good_updates_and_rejects_bad_ones(bench: Bench) -> None:
     """One test, because the talk before takes most of its time."""
     loop = bench.loop
     assert loop.rejections == [] and loop.undone == [] and loop.live.version == 1
@@ -57,7 +57,7 @@ def test_a_gate_lets_good_updates_pass_and_ends_bad_ones(bench: Bench) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before), "the loop is as it was"
 
 
-def test_the_gates_cost_is_the_time_that_it_held_training_up_over_training() -> None:
+def test_the_cost_of_the_gate_is_its_delay_relative_to_training_time() -> None:
     rows = [
         {
             "perf/train_time": 1.0,

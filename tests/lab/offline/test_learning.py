@@ -101,14 +101,14 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: MakeL
     assert [metrics["loss"] for metrics in other.metrics] == losses
 
 
-def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make_loop: MakeLoop) -> None:
+def test_people_can_be_answered_by_an_older_version_as_in_a_real_loop(make_loop: MakeLoop) -> None:
     loop = make_loop("binary_rl", batch=2, behind=1)
     talk(loop, 4)
     assert loop.version >= 2
     assert loop.store.versions.live() == loop.chat.engine.version == loop.version - 1
 
 
-def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
+def test_anchors_are_trained_in_a_separate_step_and_do_not_change_other_samples(
     make_loop: MakeLoop,
 ) -> None:
     plain = make_loop("topk_select", batch=2, extra=("--replay-steps", "0", "--anchor-share", "0"))
@@ -124,7 +124,7 @@ def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_p
     assert not any(name.startswith("companion") for name in plain_names)
 
 
-def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_train_as_sampled(
+def test_a_remembered_preference_works_at_once_and_is_distilled_from_answers_given_with_it(
     make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distilled: list[Any] = []
@@ -148,7 +148,7 @@ def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_
         assert one["tokens"] == plain + turn.completion_ids != turn.prompt_ids + turn.completion_ids
 
 
-def test_a_habit_is_learned_within_ten_conversations_and_explicit_wishes_are_still_obeyed(
+def test_a_habit_is_learned_within_ten_conversations_and_explicit_requests_are_still_followed(
     chat: ChatModel, make_loop: MakeLoop
 ) -> None:
     before = explicit_wishes(chat, 100, "search").lists
@@ -162,7 +162,7 @@ def test_a_habit_is_learned_within_ten_conversations_and_explicit_wishes_are_sti
     assert loop.metrics[-1]["num_steps"] == 11
 
 
-def test_without_training_the_memory_puts_hints_into_the_next_prompts(
+def test_the_memory_without_training_adds_hints_to_the_next_prompts(
     chat: ChatModel, make_loop: MakeLoop
 ) -> None:
     loop, memory = make_loop("memory"), Memory()
@@ -190,7 +190,7 @@ def test_the_memory_keeps_the_newest_hints() -> None:
     )
 
 
-def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: Path) -> None:
+def test_the_offline_loop_produces_the_samples_and_weights_of_the_real_loop(tmp_path: Path) -> None:
     """Judgements, samples and the checksums of every live version of a real run come out again, bit for bit."""
 
     async def converse(url: str) -> None:
@@ -230,7 +230,7 @@ def test_intervals_are_those_of_students_t() -> None:
     assert mean_interval([5.0]) == {"mean": 5.0}
 
 
-def test_a_trial_that_did_not_get_there_is_counted() -> None:
+def test_a_trial_that_misses_the_target_is_counted() -> None:
     line = summary([result(0, 20), result(1, None)], most=60)
     assert line["sessions_to_preference"]["mean"] == 40
     assert line["sessions_to_preference"]["not_reached"] == 1
@@ -239,7 +239,7 @@ def test_a_trial_that_did_not_get_there_is_counted() -> None:
     assert mean_curve([result(0, 20), result(2, 20)]) == [(3, pytest.approx(0.1)), (6, pytest.approx(0.3))]
 
 
-def test_the_rate_chosen_is_the_highest_that_breaks_nothing() -> None:
+def test_the_search_selects_the_highest_learning_rate_without_regressions() -> None:
     results = [
         result(0, 30, lr=5e-4), result(0, 20, lr=1e-3), result(1, 20, lr=1e-3),
         result(0, 10, lr=2e-3), result(1, 10, lr=2e-3, accuracy_greedy=0.98),
@@ -255,7 +255,7 @@ def test_a_chart_is_svg_with_a_line_for_each_method() -> None:
     assert "A &amp; B" in svg
 
 
-def test_a_trial_reports_sessions_and_what_the_model_is_like(
+def test_a_trial_reports_sessions_and_measures_of_the_model(
     chat: ChatModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (
@@ -282,7 +282,7 @@ def test_the_benchmark_reports_its_cost() -> None:
     assert "than 95 % of its replies" in " ".join(done.stdout.split())
 
 
-def test_the_gpu_scripts_flags_are_those_of_the_scripts() -> None:
+def test_the_gpu_benchmark_uses_the_flags_of_the_launch_scripts() -> None:
     """Of the benchmark's method that runs them on tiny-claw."""
     defaults = dict(re.findall(r"default (\w+) (\S+)", (ROOT / "openclaw-combine" / "flags.sh").read_text()))
     written = (ROOT / "launch" / "gpu.sh").read_text()
@@ -299,7 +299,7 @@ def test_the_gpu_scripts_flags_are_those_of_the_scripts() -> None:
     assert "--calculate-per-token-loss" not in words and "calculate-per-token" not in written
 
 
-def test_a_trial_that_names_no_learning_rate_has_its_methods_own(
+def test_a_trial_without_a_learning_rate_uses_the_methods_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = sessions_to_preference.parse(["--methods", "topk_select", "binary_rl", "--seeds", "1"])

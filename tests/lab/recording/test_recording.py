@@ -37,7 +37,7 @@ def shown(printed: str, width: int = 10, height: int = 3) -> list[str]:
         ("\x1b[?25l\x1b]0;title\x07x\x1b(By", ["xy", "", ""]),
     ],
 )
-def test_a_screen_shows_what_a_terminal_would(printed: str, rows: list[str]) -> None:
+def test_a_screen_is_rendered_like_in_a_terminal(printed: str, rows: list[str]) -> None:
     assert shown(printed) == rows
 
 
@@ -64,7 +64,7 @@ def test_the_picture_is_svg_without_a_script_and_shows_every_frame_once() -> Non
     assert picture.count("translateX") == 2
 
 
-def test_a_program_at_a_terminal_is_recorded_and_typed_into(tmp_path: Path) -> None:
+def test_a_terminal_program_is_recorded_and_receives_typed_input(tmp_path: Path) -> None:
     cast = Cast(40, 5, "t")
     player = Player(
         [sys.executable, "-c", "print('got', input('? '), __import__('sys').stdin.isatty())"], cast

@@ -38,7 +38,7 @@ def tokenizer(tmp_path: Path) -> ChatTokenizer:
     return make_tokenizer(tmp_path, draw, SMALL, random.Random(0))
 
 
-def test_a_dialogue_has_the_ids_of_an_episode_and_the_models_words_weigh_more(
+def test_a_dialogue_has_an_episodes_ids_and_weights_the_models_text_more(
     tokenizer: ChatTokenizer,
 ) -> None:
     found = encode(tokenizer, draw(random.Random(0)), 0.02)
@@ -50,14 +50,14 @@ def test_a_dialogue_has_the_ids_of_an_episode_and_the_models_words_weigh_more(
     assert weights[: len(first)] == [1.0] * len(first) and set(weights[len(first) :][: len(shown)]) == {0.02}
 
 
-def test_what_every_prompt_begins_with_is_one_token(tokenizer: ChatTokenizer) -> None:
+def test_the_common_start_of_prompts_is_one_token(tokenizer: ChatTokenizer) -> None:
     text = system_text(START)
     assert text.startswith("Be brief.\n\n# Tools") and '"name": "ask"' in text
     assert len(tokenizer.encode(text)) == 1 and len(opening(tokenizer, START)) < 25
     assert tokenizer.decode(opening(tokenizer, START)).startswith(f"<|im_start|>system\n{text}<|im_end|>")
 
 
-def test_a_phrase_of_a_recipe_is_one_token_also_where_it_holds_markup(tmp_path: Path) -> None:
+def test_a_phrase_of_a_recipe_is_one_token_even_with_markup(tmp_path: Path) -> None:
     before, behind = CALL.split("12 + 5")
     recipe = replace(SMALL, phrases=(before, behind))
     tokenizer = make_tokenizer(tmp_path, draw, recipe, random.Random(0))
@@ -66,7 +66,7 @@ def test_a_phrase_of_a_recipe_is_one_token_also_where_it_holds_markup(tmp_path: 
     assert len(tokenizer.encode("<tool_call>")) == 1
 
 
-def test_digits_are_tokens_of_their_own_and_every_text_comes_back(tokenizer: ChatTokenizer) -> None:
+def test_digits_are_single_tokens_and_every_text_round_trips(tokenizer: ChatTokenizer) -> None:
     assert len(tokenizer.encode("1234")) == 4
     for text in ("a\tb  é\n\n", CALL, "\\boxed{-1}"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_a_folder_that_loads_and_is_small(tmp_path: Path) -> Non
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 5 << 20
 
 
-def test_a_tracks_command_makes_its_recipe_and_the_command_line_may_shorten_it(
+def test_a_tracks_command_runs_its_recipe_and_accepts_shorter_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command("my_track.make_model", "Makes it.", draw, SMALL, [str(tmp_path), "--steps", "1"])
@@ -93,7 +93,7 @@ def test_a_tracks_command_makes_its_recipe_and_the_command_line_may_shorten_it(
     assert "updates (default: 8)" in shown and "of torch (default: 2)" in shown
 
 
-def test_a_dialogue_with_pictures_is_what_a_rollout_reads_and_a_batch_what_transformers_would_make(
+def test_dialogues_with_images_match_rollouts_and_their_batches_match_transformers(
     tmp_path: Path,
 ) -> None:
     torch.set_num_threads(1)
@@ -123,7 +123,7 @@ def test_a_dialogue_with_pictures_is_what_a_rollout_reads_and_a_batch_what_trans
     assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_the_template_for_pictures_writes_texts_as_the_other_does() -> None:
+def test_the_image_template_renders_texts_like_the_text_template() -> None:
     call = {"function": {"name": "ask", "arguments": {"what": "?"}}}
     messages = [
         *START.messages,
@@ -145,7 +145,7 @@ def document(length: int) -> Document:
     return Document([1] * length, [1.0] * length)
 
 
-def test_batches_keep_to_their_budget_and_the_rate_ends_low() -> None:
+def test_batches_respect_their_token_budget_and_the_learning_rate_decays() -> None:
     rng = random.Random(0)
     stream = batches(lambda: document(rng.randrange(5, 40)), rng, 200, pool=50)
     for batch in (next(stream) for _ in range(20)):

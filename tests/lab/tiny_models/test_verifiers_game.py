@@ -31,7 +31,7 @@ def row_of(game: ModuleType, seed: int) -> dict[str, Any]:
     return {"prompt": prompt, "metadata": {"task_id": f"Hangman-v0#{seed}", "verifiers_task": task}}
 
 
-def test_words_of_training_are_not_held_out_and_each_held_out_word_is_there_once(
+def test_training_and_held_out_words_are_disjoint_without_duplicates(
     game: ModuleType, tmp_path: Path
 ) -> None:
     game.split([row_of(game, seed) for seed in range(600)], tmp_path)
@@ -43,14 +43,14 @@ def test_words_of_training_are_not_held_out_and_each_held_out_word_is_there_once
     assert len(set(held_out)) == len(held_out)
 
 
-def test_a_task_about_another_word_is_refused(game: ModuleType) -> None:
+def test_a_task_with_a_word_of_another_list_is_rejected(game: ModuleType) -> None:
     row = row_of(game, 3)
     row["prompt"] = RULES + game.board("_" * 20) + LIVES
     with pytest.raises(ValueError, match="other words are installed"):
         game.word_of(row)
 
 
-def test_demonstrations_know_the_rules_and_no_letter_is_better_than_another(game: ModuleType) -> None:
+def test_demonstrations_follow_the_rules_and_favour_no_letter(game: ModuleType) -> None:
     rng, rows = random.Random(0), [row_of(game, seed) for seed in range(20)]
     first: dict[str, int] = dict.fromkeys(string.ascii_uppercase, 0)
     for _ in range(2000):
@@ -65,7 +65,7 @@ def test_demonstrations_know_the_rules_and_no_letter_is_better_than_another(game
     assert max(first.values()) < 2 * min(first.values()), "2000 games, 77 a letter"
 
 
-def test_a_move_is_one_token_and_so_are_the_rules(game: ModuleType, tmp_path: Path) -> None:
+def test_a_move_is_one_token_and_the_rules_are_one_token(game: ModuleType, tmp_path: Path) -> None:
     rows = [row_of(game, seed) for seed in range(40)]
     recipe = Recipe(vocabulary=360, corpus=30, phrases=game.phrases(rows))
     tokenizer = make_tokenizer(tmp_path, lambda rng: game.demonstration(rng, rows), recipe, random.Random(0))
@@ -75,7 +75,7 @@ def test_a_move_is_one_token_and_so_are_the_rules(game: ModuleType, tmp_path: Pa
     assert len(tokenizer.encode(board)) < len(board) / 2
 
 
-def test_the_closing_line_gives_intervals_over_words_and_leaves_out_what_infrastructure_failed(
+def test_the_final_line_gives_intervals_over_words_and_skips_infrastructure_failures(
     game: ModuleType, tmp_path: Path
 ) -> None:
     def attempt(rollout: int, word: int, reward: float | None) -> str:

@@ -36,7 +36,7 @@ def test_a_service_that_accepts_the_run_is_checked_silently_and_its_tokens_are_c
     assert usage_of(args.run_dir)["serving"]["prefill"] > 50
 
 
-def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: SimpleNamespace, tmp_path: Path) -> None:
+def test_another_models_tokenizer_is_rejected_in_one_line(args: SimpleNamespace, tmp_path: Path) -> None:
     for path in MODEL.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
@@ -50,7 +50,7 @@ def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: SimpleNamespa
     assert "\n" not in str(refusal.value)
 
 
-def test_what_the_service_refuses_is_refused_before_anything_starts(
+def test_settings_that_the_service_rejects_are_rejected_before_the_start(
     args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(service: LocalService) -> None:

@@ -80,7 +80,7 @@ def args_of(case: Case, folder: Path, *given: str) -> Any:
 
 
 @pytest.mark.parametrize("method", ["rl", "opd", "combine", "hybrid"])
-def test_every_method_is_a_command_that_the_driver_takes(method: str, case: Case, tmp_path: Path) -> None:
+def test_the_driver_accepts_the_command_of_every_method(method: str, case: Case, tmp_path: Path) -> None:
     args = args_of(case, tmp_path, "--method", method)
     assert (args.train_backend, args.rollout_backend, args.rented_model) == ("rented", "rented", case.model)
     assert (args.lora_rank, args.rented_loss == "exact") == (
@@ -102,7 +102,7 @@ def test_every_method_is_a_command_that_the_driver_takes(method: str, case: Case
         (["--max-cost", "5"], "--rented-prices"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(
+def test_invalid_settings_are_rejected_in_one_line(
     given: list[str], named: str, case: Case, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
@@ -111,20 +111,20 @@ def test_what_cannot_work_is_refused_in_one_line(
     assert "\n" not in str(refusal.value) and "secret" not in str(refusal.value)
 
 
-def test_prices_that_do_not_know_the_model_are_refused(case: Case, tmp_path: Path) -> None:
+def test_a_price_table_without_the_rented_model_is_rejected(case: Case, tmp_path: Path) -> None:
     table = tmp_path / "prices.json"
     table.write_text('{"another/model": {"prefill": 1, "sample": 1, "train": 1}}')
     with pytest.raises(ConfigError, match=f"no price of {case.model}"):
         args_of(case, tmp_path, "--prices", str(table))
 
 
-def test_logging_elsewhere_can_be_turned_off_by_a_variable(case: Case, tmp_path: Path) -> None:
+def test_wandb_can_be_disabled_by_a_variable(case: Case, tmp_path: Path) -> None:
     for env, wanted in (({}, True), ({"WANDB_DISABLED": "true"}, False)):
         flags, _ = parse(case.cloud.flags, "", ["--model-path", str(MODEL), "--wandb-project", "mine"], env)
         assert ("--use-wandb" in case.words_for(flags, tmp_path, {})) == wanted
 
 
-def test_a_key_is_needed_and_never_shown(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_required_and_never_printed(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in case.bad_keys:
         monkeypatch.setenv(f"{case.cloud.name.upper()}_API_KEY", key)
         with pytest.raises(ConfigError) as refusal:
@@ -132,7 +132,7 @@ def test_a_key_is_needed_and_never_shown(case: Case, monkeypatch: pytest.MonkeyP
         assert not key or key not in str(refusal.value)
 
 
-def test_an_sdk_that_was_not_tried_is_refused(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untested_sdk_version_is_rejected(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for found in case.tried:
         monkeypatch.setattr("slime.rented.sdk.version", lambda name, found=found: found)
         case.check_sdk()
@@ -159,7 +159,7 @@ def test_a_run_without_a_key_ends_before_anything_starts(case: Case, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-def test_a_second_run_of_a_folder_is_refused_in_one_line_before_anything_is_rented(
+def test_a_second_run_in_a_folder_is_rejected_before_anything_is_rented(
     case: Case, with_key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with only_supervisor(tmp_path):
@@ -169,7 +169,7 @@ def test_a_second_run_of_a_folder_is_refused_in_one_line_before_anything_is_rent
     assert told.count("\n") == 1
 
 
-def test_a_variable_asks_for_a_dry_run_too(
+def test_a_variable_can_request_a_dry_run(
     case: Case,
     with_key: str,
     tmp_path: Path,
@@ -181,7 +181,7 @@ def test_a_variable_asks_for_a_dry_run_too(
     assert "slime/train_async.py" in capsys.readouterr().out and not (tmp_path / "run").exists()
 
 
-def test_a_port_or_a_folder_that_cannot_be_used_is_refused_before_anything_is_rented(
+def test_an_unusable_port_or_folder_is_rejected_before_anything_is_rented(
     case: Case,
     with_key: str,
     tmp_path: Path,
@@ -201,7 +201,7 @@ def test_a_port_or_a_folder_that_cannot_be_used_is_refused_before_anything_is_re
     assert "/proc/nope cannot be made or written" in capsys.readouterr().err
 
 
-def test_a_dry_run_shows_the_command_and_makes_nothing(
+def test_a_dry_run_shows_the_command_and_creates_nothing(
     case: Case, with_key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["--model-path", str(MODEL), "--record-dir", str(tmp_path / "run"), "--dry-run"]

@@ -24,7 +24,7 @@ def chat(gateway):
     server.close()
 
 
-def test_an_answer_is_written_piece_by_piece_and_followed(chat, gateway):
+def test_an_answer_is_printed_as_it_streams_and_its_turn_is_followed(chat, gateway):
     gateway.says("the answer is 42.")
     converse(chat, ["what is it?"])
     assert "".join(chat.shown).strip() == "the answer is 42." and len(chat.shown) > 2
@@ -34,7 +34,7 @@ def test_an_answer_is_written_piece_by_piece_and_followed(chat, gateway):
     assert chat.watch.news() == []
 
 
-def test_the_second_line_answers_the_first_turn(chat, gateway):
+def test_the_second_message_is_the_next_state_of_the_first_turn(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["hi", "and you?"])
     turns = gateway.wait_for(lambda: gateway.http.get("/admin/turns").json()["data"])
@@ -42,7 +42,7 @@ def test_the_second_line_answers_the_first_turn(chat, gateway):
     assert gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("answered") == 1)
 
 
-def test_good_bad_and_hint_reach_the_store(chat, gateway):
+def test_good_bad_and_hint_commands_are_stored(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["/good", "hi", "/bad", "/hint be formal"])
     assert "there is no answer to rate yet" in chat.shown
@@ -50,7 +50,7 @@ def test_good_bad_and_hint_reach_the_store(chat, gateway):
     assert any("judged by your word" in line for line in chat.shown)
 
 
-def test_untrained_talk_is_not_stored(chat, gateway):
+def test_private_messages_are_not_stored(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["/train off", "a secret"])
     assert gateway.http.get("/admin/turns").json()["data"] == [] and chat.watch.open == 0
@@ -66,7 +66,7 @@ def test_private_messages_are_not_stored_later_with_the_history(chat, gateway):
     assert any("no word about it is stored" in line for line in chat.shown)
 
 
-def test_new_ends_the_session_and_begins_another(chat, gateway):
+def test_the_new_command_ends_the_session_and_starts_another(chat, gateway):
     gateway.says("hello there")
     first = chat.session
     converse(chat, ["hi", "/new"])
@@ -74,7 +74,7 @@ def test_new_ends_the_session_and_begins_another(chat, gateway):
     assert gateway.store.sessions.get(first).ended_at is not None
 
 
-def test_unknown_commands_and_refusals_do_not_end_the_talk(chat, gateway):
+def test_unknown_commands_and_rejections_do_not_end_the_chat(chat, gateway):
     gateway.says("hello there")
     gateway.engine.refuse = "too long"
     converse(chat, ["/sing", "hi"])
@@ -85,7 +85,7 @@ def test_unknown_commands_and_refusals_do_not_end_the_talk(chat, gateway):
     assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["hi again"]
 
 
-def test_through_a_pipe_it_answers_each_line_and_reports_the_turns(gateway, monkeypatch, capsys):
+def test_piped_input_is_answered_line_by_line_with_turn_reports(gateway, monkeypatch, capsys):
     gateway.says("hello there")
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0.2"]) == 0
@@ -114,7 +114,7 @@ def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, cap
     assert "watching the turns at" in capsys.readouterr().out
 
 
-def test_watching_goes_on_when_the_server_is_back(gateway, capsys, monkeypatch):
+def test_watching_continues_when_the_server_is_back(gateway, capsys, monkeypatch):
     looks = iter([[], ChatError("no answer"), ChatError("no answer"), [], KeyboardInterrupt()])
 
     def news(_):
@@ -130,14 +130,14 @@ def test_watching_goes_on_when_the_server_is_back(gateway, capsys, monkeypatch):
     assert told.count("waiting for it") == 1 and told.count("answers again") == 1
 
 
-def test_no_server_and_a_wrong_key_are_one_line_each(keyed, capsys):
+def test_a_missing_server_and_a_wrong_key_print_one_line_each(keyed, capsys):
     assert main(["--url", "http://127.0.0.1:9/v1"]) == 1
     assert "is the server running?" in capsys.readouterr().err
     assert main(["--url", keyed.url, "--api-key", "wrong"]) == 1
     assert "give the server's key" in capsys.readouterr().err
 
 
-def test_each_stage_of_a_turn_has_its_words():
+def test_each_stage_of_a_turn_has_its_message():
     status = {
         "turn_type": "main", "turn_index": 2, "session_id": "s", "weight_versions": [3, 4], "score": 1.0,
         "judge": "rules", "hints": ["be short"], "sample_state": "trained", "trained_version": 5,
@@ -154,7 +154,7 @@ def test_each_stage_of_a_turn_has_its_words():
     assert describe(dropped).endswith("not trained (neutral_score)")
 
 
-def test_a_server_that_is_something_else_is_named():
+def test_an_unexpected_server_is_reported():
     with pytest.raises(ChatError, match="no answer from"):
         Server("http://127.0.0.1:9", None).models()
     with pytest.raises(ChatError, match="is no address"):

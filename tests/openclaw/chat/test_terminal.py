@@ -60,16 +60,16 @@ def test_a_pasted_paragraph_is_one_message(keyboard: PipeInput) -> None:
     assert talk(keyboard, PASTED.format("one\ntwo\nthree") + "\r")[0] == ["one\ntwo\nthree"]
 
 
-def test_ctrl_c_empties_the_line_and_does_not_leave(keyboard: PipeInput) -> None:
+def test_ctrl_c_clears_the_line_without_exiting(keyboard: PipeInput) -> None:
     assert talk(keyboard, f"half a thou{CTRL_C}whole\r")[0] == ["whole"]
 
 
-def test_ctrl_c_stops_an_answer_which_is_then_no_part_of_the_talk(keyboard: PipeInput) -> None:
+def test_ctrl_c_stops_an_answer_and_removes_it_from_the_history(keyboard: PipeInput) -> None:
     server = FakeServer(stopped_at="long story")
     heard, shown = talk(keyboard, "long story\rshort one\r", server)
     assert heard == ["long story", "short one"] and len(server.heard[1]) == 1
     assert any(line.startswith("stopped: ") for line in shown)
 
 
-def test_quit_leaves(keyboard: PipeInput) -> None:
+def test_quit_exits(keyboard: PipeInput) -> None:
     assert talk(keyboard, "hi\r/quit\rnever\r")[0] == ["hi"]

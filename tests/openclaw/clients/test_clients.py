@@ -26,7 +26,7 @@ NEW = Client(
 )
 
 
-def test_every_file_is_one_client_of_the_list_and_every_name_is_its_own() -> None:
+def test_every_file_is_one_listed_client_with_a_unique_name() -> None:
     files = {path.stem for path in (ROOT / "openclaw" / "clients").glob("*.py")} - FORM
     modules = [importlib.import_module(f"openclaw.clients.{name}") for name in sorted(files)]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Client)]
@@ -36,14 +36,14 @@ def test_every_file_is_one_client_of_the_list_and_every_name_is_its_own() -> Non
     assert len({client.name for client in CLIENTS}) == len(CLIENTS)
 
 
-def test_a_client_that_names_nothing_has_no_session_no_noise_and_no_side_turns() -> None:
+def test_a_client_without_rules_has_no_session_noise_or_side_turns() -> None:
     plain, messages = Client(name="plain"), [{"role": "user", "content": " Write a title"}]
     assert plain.clean(" text ") == " text "
     assert plain.session({"session_id": "s"}, {"messages": messages}) is None
     assert not plain.is_side(messages)
 
 
-def test_a_new_client_is_its_description_and_its_place_in_the_list() -> None:
+def test_a_new_client_needs_only_a_description_and_a_list_entry() -> None:
     title = [{"role": "user", "content": "<stamp>Write a title"}]
     assert not CLIENTS.is_side(title) and CLIENTS.session({"x-new-session": "s:3"}, {}) is None
     known = Clients((*CLIENTS, NEW))
@@ -65,7 +65,7 @@ BODIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("headers", HEADERS, ids=str)
-def test_the_list_answers_as_its_clients_one_by_one_do(headers: dict[str, str]) -> None:
+def test_the_combined_rules_match_those_of_the_single_clients(headers: dict[str, str]) -> None:
     for body in BODIES:
         one_by_one = next(filter(None, (client.session(headers, body) for client in CLIENTS)), None)
         assert CLIENTS.session(headers, body) == one_by_one
@@ -75,14 +75,14 @@ def test_the_list_answers_as_its_clients_one_by_one_do(headers: dict[str, str]) 
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_settings_to_be_copied_name_server_and_model_and_never_the_key(name: str) -> None:
+def test_copyable_settings_contain_server_and_model_but_never_the_key(name: str) -> None:
     assert ConnectSettings(client=name).client == name
     told = PRINTED[name]("http://127.0.0.1:1/v1", Model("tiny", 1000, 100), "$SGLANG_API_KEY")
     assert "http://127.0.0.1:1/v1" in told and "SGLANG_API_KEY" in told
     assert "tiny" in told or name == "open-webui"
 
 
-def test_a_client_without_settings_is_refused() -> None:
+def test_a_client_without_settings_is_rejected() -> None:
     with pytest.raises(
         ConfigError,
         match="is not one of openclaw, claude, codex, hermes, opencode, openai, litellm, continue, open-webui",
@@ -90,7 +90,7 @@ def test_a_client_without_settings_is_refused() -> None:
         ConnectSettings(client="new")
 
 
-def test_noise_rules_read_a_long_text_once() -> None:
+def test_noise_rules_scan_a_long_text_once() -> None:
     began = time.monotonic()
     for text in (
         "Runtime: agent=" * 100_000 + "\nx",

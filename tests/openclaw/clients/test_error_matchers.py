@@ -102,7 +102,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_openai_s_package_raises_its_class_and_code(cases: dict[str, list[Json]], api: str) -> None:
+def test_openais_package_raises_the_matching_class_and_code(cases: dict[str, list[Json]], api: str) -> None:
     for case in cases[api]:
         client = openai.OpenAI(base_url=f"{case['url']}/v1", api_key=case["key"], max_retries=0)
         options: Json = {"model": case["model"], "temperature": case["temperature"]}
@@ -127,7 +127,7 @@ ANTHROPIC = {
 }
 
 
-def test_anthropic_s_package_raises_its_class_and_type(cases: dict[str, list[Json]]) -> None:
+def test_anthropics_package_raises_the_matching_class_and_type(cases: dict[str, list[Json]]) -> None:
     for case in cases["messages"]:
         client = anthropic.Anthropic(base_url=case["url"], api_key=case["key"], max_retries=0)
         messages: Any = [{"role": "user", "content": case["prompt"]}]
@@ -153,7 +153,7 @@ LANGCHAIN = {
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_langchain_raises_its_class(cases: dict[str, list[Json]], api: str) -> None:
+def test_langchain_raises_the_matching_class(cases: dict[str, list[Json]], api: str) -> None:
     for case in cases[api]:
         model = ChatOpenAI(
             base_url=f"{case['url']}/v1", api_key=case["key"], model=case["model"], max_retries=0,
@@ -174,12 +174,12 @@ LITELLM = {
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_litellm_raises_its_class(cases: dict[str, list[Json]], api: str) -> None:
+def test_litellm_raises_the_matching_class(cases: dict[str, list[Json]], api: str) -> None:
     python = installed("litellm", "bin", "python")
     assert verdicts([str(python), str(HERE / "by_litellm.py")], cases[api]) == LITELLM
 
 
-def test_aider_tries_again_what_can_succeed_later(cases: dict[str, list[Json]]) -> None:
+def test_aider_retries_only_retryable_errors(cases: dict[str, list[Json]]) -> None:
     python = installed("aider-chat", "bin", "python")
     expected = {**LITELLM, "limit": "retry", "timeout": "retry"}
     assert verdicts([str(python), str(HERE / "by_litellm.py")], cases["chat"]) == expected
@@ -212,7 +212,7 @@ PI = {
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_pi_shortens_and_tries_again(cases: dict[str, list[Json]], api: str) -> None:
+def test_pi_shortens_the_history_and_retries(cases: dict[str, list[Json]], api: str) -> None:
     packages, node = installed("pi", "node_modules"), installed("node", "bin", "node")
     assert verdicts([str(node), str(HERE / "pi.mjs"), str(packages)], cases[api]) == PI
 

@@ -128,7 +128,7 @@ def after_an_answer(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("half", ["seen", "unseen"])
-def test_no_text_of_a_program_is_a_person_s(half: str) -> None:
+def test_program_texts_are_not_attributed_to_the_user(half: str) -> None:
     texts = [one for one in PROGRAM_TEXTS if one["half"] == half]
     assert len(texts) == 60 and len({one["client"] for one in texts}) == 12
     for one in texts:
@@ -137,11 +137,11 @@ def test_no_text_of_a_program_is_a_person_s(half: str) -> None:
 
 
 @pytest.mark.parametrize("text", NEWEST)
-def test_no_text_of_the_newest_clients_is_a_person_s(text: str) -> None:
+def test_program_texts_of_the_newest_clients_are_not_attributed_to_the_user(text: str) -> None:
     assert CLIENTS.read(text)[0] != "person"
 
 
-def test_results_of_tools_are_results() -> None:
+def test_tool_results_are_recognised() -> None:
     for text in (
         "[execute_command for 'pytest'] Result:\n1 failed",
         "# 1 SEARCH/REPLACE block failed to match!\n\n",
@@ -150,22 +150,22 @@ def test_results_of_tools_are_results() -> None:
 
 
 @pytest.mark.parametrize("text", PEOPLE_IN_WRAPPERS)
-def test_a_person_s_words_come_out_of_what_a_client_puts_around_them(text: str) -> None:
+def test_a_users_words_are_extracted_from_the_clients_wrapper(text: str) -> None:
     assert after_an_answer(text) == [{"role": "user", "content": PEOPLE_IN_WRAPPERS[text]}]
 
 
 @pytest.mark.parametrize("text", PEOPLE)
-def test_people_who_shout_quote_and_speak_of_tools_are_people(text: str) -> None:
+def test_shouting_quoting_and_tool_mentions_are_still_user_texts(text: str) -> None:
     assert CLIENTS.read(text) == ("person", text)
 
 
-def test_every_recorded_line_of_people_is_a_person_s() -> None:
+def test_every_recorded_user_line_is_attributed_to_the_user() -> None:
     lines = list(dict.fromkeys(recorded_lines()))
     assert len(lines) > 2000
     assert [line for line in lines if CLIENTS.read(line) != ("person", CLIENTS.clean(line))] == []
 
 
-def test_long_texts_are_read_in_linear_time() -> None:
+def test_long_texts_are_parsed_in_linear_time() -> None:
     began = time.monotonic()
     for text in (
         "<a-b>" * 50_000,
@@ -178,7 +178,7 @@ def test_long_texts_are_read_in_linear_time() -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_long_text_that_several_sessions_had_is_a_template() -> None:
+def test_a_long_text_shared_by_several_sessions_is_a_template() -> None:
     repeated, long = RepeatedTexts(), [{"role": "user", "content": "Please check the work once more. " * 10}]
     short = [{"role": "user", "content": "That is wrong."}]
     for number in range(SESSIONS + 1):
@@ -188,7 +188,7 @@ def test_a_long_text_that_several_sessions_had_is_a_template() -> None:
     assert all(again.without("one", long) == long for _ in range(5))
 
 
-def test_feedback_to_aider_is_found_although_its_files_move_in_the_history(
+def test_feedback_to_aider_is_found_although_files_move_in_its_history(
     gateway: RunningGateway,
 ) -> None:
     def ask(*messages: tuple[str, str]) -> Any:
@@ -217,11 +217,11 @@ def test_feedback_to_aider_is_found_although_its_files_move_in_the_history(
 @pytest.mark.parametrize(
     ("header", "value"), [("X-OpenWebUI-Chat-Id", "c1"), ("X-Task-ID", "t1"), ("X-KiloCode-TaskId", "k1")]
 )
-def test_session_headers_of_clients_are_known(header: str, value: str) -> None:
+def test_session_headers_of_clients_are_recognised(header: str, value: str) -> None:
     assert CLIENTS.session({header.lower(): value}, {}) == value
 
 
-def test_housekeeping_of_clients_is_a_side_turn_and_answers_with_sources_are_not() -> None:
+def test_client_housekeeping_is_a_side_turn_but_answers_with_sources_are_not() -> None:
     for text, side in (
         ("### Task:\nGenerate a concise title", True),
         ("### Task:\nRespond to the user query using the provided context", False),

@@ -68,7 +68,7 @@ def _answers(client: str) -> list[str]:
 
 
 @pytest.mark.parametrize("client", RUNNERS)
-def test_a_talk_of_the_client_is_one_session_whose_turns_have_their_next_states(
+def test_a_clients_conversation_is_one_session_whose_turns_have_next_states(
     gateway: RunningGateway, client: str
 ) -> None:
     main = []
@@ -103,7 +103,7 @@ def test_the_request_for_a_title_is_a_side_turn(gateway: RunningGateway, client:
 @pytest.mark.parametrize(
     ("field", "value"), [("request_kind", "compaction"), ("thread_source", "memory_consolidation")]
 )
-def test_what_codex_does_on_its_own_is_a_side_turn(gateway: RunningGateway, field: str, value: str) -> None:
+def test_background_requests_of_codex_are_side_turns(gateway: RunningGateway, field: str, value: str) -> None:
     request = copy.deepcopy(_requests("codex")[0])
     metadata = json.loads(request["headers"]["x-codex-turn-metadata"])
     request["headers"]["x-codex-turn-metadata"] = json.dumps({**metadata, field: value})
@@ -124,7 +124,7 @@ def test_a_turn_of_a_subagent_is_a_side_turn(gateway: RunningGateway, client: st
     assert _ask(gateway, request, "hello").turn_type == "side"
 
 
-def test_codex_gets_the_functions_of_a_namespace_and_calls_of_them_under_its_own_names(
+def test_codex_gets_namespaced_functions_and_calls_under_its_own_names(
     gateway: RunningGateway,
 ) -> None:
     request = _requests("codex")[0]
@@ -145,7 +145,7 @@ def test_codex_gets_the_functions_of_a_namespace_and_calls_of_them_under_its_own
     assert second.parent_id == gateway.turn(last["id"]).id
 
 
-def test_a_tool_that_only_openai_runs_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_that_only_openai_runs_is_omitted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     notes.say_tool_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -154,7 +154,7 @@ def test_a_tool_that_only_openai_runs_is_left_out_and_logged_once(caplog: pytest
     assert "'web_search'" in line
 
 
-def test_the_account_of_a_claude_code_that_is_signed_in_is_the_person(gateway: RunningGateway) -> None:
+def test_a_signed_in_claude_code_account_is_the_person(gateway: RunningGateway) -> None:
     request = copy.deepcopy(_requests("claude")[1])
     user = {"device_id": "d", "account_uuid": "ada", "session_id": "s"}
     request["body"]["metadata"] = {"user_id": json.dumps(user)}

@@ -23,13 +23,13 @@ def run(runs: Path, name: str, port: int, made: float, alive: bool = True) -> No
     os.utime(folder, (made, made))
 
 
-def test_an_address_wins_over_a_port_and_a_port_over_a_run(tmp_path: Path) -> None:
+def test_an_address_takes_precedence_over_a_port_and_a_port_over_a_run(tmp_path: Path) -> None:
     run(tmp_path, "one", 1111, made=1)
     assert ServerAddress(url="http://far:1/v1", port=2222).address(tmp_path) == "http://far:1/v1"
     assert command_line.load(ServerAddress, {}, {"PORT": "2222"}).address(tmp_path) == "http://127.0.0.1:2222"
 
 
-def test_the_newest_run_that_is_alive_is_meant(tmp_path: Path) -> None:
+def test_the_newest_live_run_is_selected(tmp_path: Path) -> None:
     run(tmp_path, "older", 1111, made=1)
     run(tmp_path, "newer", 2222, made=2)
     run(tmp_path, "newest, but gone", 3333, made=3, alive=False)
@@ -37,5 +37,5 @@ def test_the_newest_run_that_is_alive_is_meant(tmp_path: Path) -> None:
     assert ServerAddress(run_dir=str(tmp_path / "older")).address(tmp_path) == "http://127.0.0.1:1111"
 
 
-def test_without_a_run_it_is_the_default_port(tmp_path: Path) -> None:
+def test_without_a_run_the_default_port_is_used(tmp_path: Path) -> None:
     assert ServerAddress().address(tmp_path) == "http://127.0.0.1:30000"

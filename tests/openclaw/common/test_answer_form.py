@@ -35,7 +35,7 @@ def test_bullets_and_numbers_of_many_scripts_are_a_list(answer: str) -> None:
         "**Note** this",
     ],
 )
-def test_tables_headings_and_bold_text_are_no_prose(answer: str) -> None:
+def test_tables_headings_and_bold_text_are_not_prose(answer: str) -> None:
     assert not is_prose(answer) and "prose" not in already_has(answer)
 
 
@@ -48,7 +48,7 @@ def test_bold_text_is_neither_prose_nor_a_list() -> None:
     assert not already_has("**Note** The tide comes in twice a day.") & {"prose", "list"}
 
 
-def test_many_rows_of_bars_are_read_in_linear_time() -> None:
+def test_many_table_rows_are_parsed_in_linear_time() -> None:
     begun = time.process_time()
     is_prose("a | b |\n" * 20_000 + "|" * 100_000)
     assert time.process_time() - begun < 2

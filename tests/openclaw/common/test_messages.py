@@ -22,15 +22,13 @@ PARTS = [{"type": "text", "text": "That is"}, {"type": "image_url"}, "odd", {"ty
         (7, "", ""),
     ],
 )
-def test_parts_are_joined_as_a_template_writes_them_or_by_lines(
-    content: object, text: str, lines: str
-) -> None:
+def test_text_parts_are_joined_as_in_a_template_or_by_lines(content: object, text: str, lines: str) -> None:
     message = {"role": "user", "content": content}
     assert (text_of(message), text_of(message, LINE_BREAK)) == (text, lines)
 
 
 @pytest.mark.parametrize("texts", [[], ["one"], ["one", "two"]])
-def test_content_keeps_the_texts_that_it_is_made_of(texts: list[str]) -> None:
+def test_content_keeps_its_text_parts(texts: list[str]) -> None:
     content = content_of(texts)
     assert text_of({"content": content}, "|") == "|".join(texts)
     assert isinstance(content, str) == (len(texts) < 2)
@@ -41,7 +39,7 @@ def test_a_body_without_messages_has_none(body: dict[str, Any]) -> None:
     assert messages_in(body) == []
 
 
-def test_an_answer_is_the_same_although_its_white_space_or_json_changed_but_not_to_the_letter() -> None:
+def test_answers_that_differ_only_in_white_space_or_json_formatting_match() -> None:
     def answer(text: str, arguments: str) -> dict[str, Any]:
         call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": arguments}}
         return {"role": "assistant", "content": text, "tool_calls": [call]}

@@ -73,7 +73,7 @@ def test_explicit_requests_are_recognised(text: str, themes: set[str]) -> None:
         "これだけ",
     ],
 )
-def test_what_a_request_is_about_is_no_wish(text: str) -> None:
+def test_the_topic_of_a_request_is_not_a_preference(text: str) -> None:
     assert not asked_themes(text)
 
 
@@ -157,7 +157,7 @@ MENTIONED = [
 ]
 
 
-def test_nine_of_ten_requests_for_a_form_are_recognised_and_few_that_only_mention_one() -> None:
+def test_nine_of_ten_form_requests_are_recognised_and_few_mentions_are() -> None:
     """Written before the patterns were extended; of these 12 were recognised, and 12 of the mentions matched."""
     assert sum(theme in asked_themes(text) for theme, text in ASKED) >= 0.9 * len(ASKED)
     assert sum(bool(asked_themes(text)) for text in MENTIONED) <= 1
@@ -166,19 +166,19 @@ def test_nine_of_ten_requests_for_a_form_are_recognised_and_few_that_only_mentio
 @pytest.mark.parametrize(
     "piece", ["in ", "as a list ", ",", "how ", "?", '"', ". ", "max 5 ", "one ", "不", "a "]
 )
-def test_a_hostile_text_is_read_in_time(piece: str) -> None:
+def test_an_adversarial_text_is_parsed_in_linear_time(piece: str) -> None:
     begun = time.process_time()
     asked_themes((piece * 20_000)[:20_000] + "\x00")
     assert time.process_time() - begun < 1
 
 
-def test_ordinary_homework_asks_for_no_form() -> None:
+def test_ordinary_homework_requests_no_form() -> None:
     rng = random.Random(0)
     asked = [ask(rng, random_problem(rng, "train")) for _ in range(300)]
     assert not [text for text in asked if asked_themes(text)]
 
 
-def test_a_complaint_names_a_form_by_a_word() -> None:
+def test_a_form_is_recognised_by_a_word_of_a_complaint() -> None:
     assert wish_themes("That's no list!") == LAYOUT
     assert wish_themes("Too long and too cold.") == LENGTH | TONE
     assert not wish_themes("That is wrong.")
@@ -198,7 +198,7 @@ def test_most_complaints_that_repeat_a_request_are_recognised() -> None:
     assert sum(repeats(f"Ann has 3 pears. {asked}", said) for asked, said in pairs) > 0.9 * len(pairs)
 
 
-def test_only_the_ends_of_a_long_text_are_read() -> None:
+def test_only_the_start_and_end_of_a_long_text_are_parsed() -> None:
     filler = "word " * 1000
     assert (
         asked_themes(f"As a list, please: {filler}") == asked_themes(f"{filler} As a list, please") == LAYOUT

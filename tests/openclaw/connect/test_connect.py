@@ -98,9 +98,7 @@ def gateway(start_gateway, model, tmp_path):
     return made
 
 
-def test_the_provider_the_default_model_and_the_plugin_are_added_and_nothing_is_lost(
-    gateway, openclaw, capsys
-):
+def test_provider_default_model_and_plugin_are_added_without_losing_settings(gateway, openclaw, capsys):
     assert _connect(gateway) == 0
     config = _config(openclaw)
     entry = config["models"]["providers"]["openclaw-rl"]
@@ -127,7 +125,7 @@ def test_the_old_settings_are_backed_up_and_remove_restores_them(gateway, opencl
     assert main(["--remove"]) == 1
 
 
-def test_settings_that_openclaw_refuses_are_taken_back(gateway, openclaw, capsys):
+def test_settings_that_openclaw_rejects_are_reverted(gateway, openclaw, capsys):
     (openclaw / "refuse-provider").touch()
     assert _connect(gateway) == 1
     assert _config(openclaw) == OWN
@@ -135,7 +133,7 @@ def test_settings_that_openclaw_refuses_are_taken_back(gateway, openclaw, capsys
     assert not (openclaw / "state" / "openclaw-rl-connect.json").exists()
 
 
-def test_a_file_with_comments_is_left_alone_and_the_entry_printed(gateway, openclaw, capsys):
+def test_a_file_with_comments_is_unchanged_and_the_entry_is_printed(gateway, openclaw, capsys):
     file = openclaw / "state" / "openclaw.json"
     file.write_text('{\n  // mine\n  "gateway": {}\n}')
     assert _connect(gateway) == 1
@@ -161,7 +159,7 @@ def test_an_older_openclaw_is_connected_without_the_plugin(gateway, openclaw, ca
     assert "2026.3.13 cannot load the plug-in" in capsys.readouterr().err
 
 
-def test_an_openclaw_that_cannot_check_its_settings_is_not_asked(gateway, openclaw):
+def test_an_openclaw_without_settings_check_is_not_called(gateway, openclaw):
     (openclaw / "version").write_text("OpenClaw 2026.2.19\n")
     (openclaw / "refuse").touch()  # as it answers to a command that it does not know
     assert _connect(gateway) == 0
@@ -187,14 +185,14 @@ def test_a_wrong_key_and_a_short_context_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("client", ["openai", "litellm", "continue", "open-webui"])
-def test_other_clients_get_their_settings_printed_without_the_key(gateway, openclaw, client, capsys):
+def test_settings_of_other_clients_are_printed_without_the_key(gateway, openclaw, client, capsys):
     assert _connect(gateway, "--client", client) == 0
     out = capsys.readouterr().out
     assert f"{gateway.url}/v1" in out and KEY not in out
     assert _config(openclaw) == OWN
 
 
-def test_a_client_is_named_by_the_first_word_and_too_short_a_context_is_refused(
+def test_the_first_argument_is_the_client_and_a_short_context_is_rejected(
     gateway, openclaw, monkeypatch, capsys
 ):
     monkeypatch.setenv("CODEX_HOME", str(openclaw / "codex"))
@@ -217,7 +215,7 @@ def test_print_only_writes_nothing(gateway, openclaw, capsys):
     assert _config(openclaw) == OWN
 
 
-def test_connecting_again_takes_the_place_of_the_first_time(gateway, openclaw, start_gateway):
+def test_connecting_again_replaces_the_first_entry(gateway, openclaw, start_gateway):
     """Another port, another name, without the plug-in: one --remove undoes all of it."""
     assert main(["--url", gateway.url, "--api-key", KEY]) == 0
     config = _config(openclaw)
@@ -237,7 +235,7 @@ def test_connecting_again_takes_the_place_of_the_first_time(gateway, openclaw, s
     assert _config(openclaw) == OWN
 
 
-def test_what_a_person_set_in_the_entry_stays(gateway, openclaw):
+def test_user_settings_in_the_entry_are_kept(gateway, openclaw):
     assert _connect(gateway) == 0
     config = _config(openclaw)
     entry = config["models"]["providers"]["openclaw-rl"]
@@ -249,7 +247,7 @@ def test_what_a_person_set_in_the_entry_stays(gateway, openclaw):
     assert _config(openclaw)["models"]["providers"]["openclaw-rl"] == entry
 
 
-def test_a_provider_that_was_pointed_elsewhere_is_left_by_remove(gateway, openclaw, capsys):
+def test_remove_keeps_a_provider_with_another_url(gateway, openclaw, capsys):
     assert _connect(gateway) == 0
     config = _config(openclaw)
     config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://elsewhere/v1"
@@ -263,7 +261,7 @@ def test_a_provider_that_was_pointed_elsewhere_is_left_by_remove(gateway, opencl
     assert left["plugins"] == OWN["plugins"]
 
 
-def test_a_link_stays_a_link_and_its_backup_lies_beside_it(gateway, openclaw):
+def test_a_link_is_kept_and_the_backup_is_in_the_same_folder(gateway, openclaw):
     link = openclaw / "state" / "openclaw.json"
     real = openclaw / "dotfiles" / "mine.json"
     real.parent.mkdir()
@@ -277,7 +275,7 @@ def test_a_link_stays_a_link_and_its_backup_lies_beside_it(gateway, openclaw):
     assert link.is_symlink() and _config(openclaw) == OWN
 
 
-def test_a_read_only_file_is_left_alone(gateway, openclaw, capsys):
+def test_a_read_only_file_is_not_changed(gateway, openclaw, capsys):
     file = openclaw / "state" / "openclaw.json"
     file.chmod(0o444)
     assert _connect(gateway) == 1
@@ -298,7 +296,7 @@ def test_a_key_readable_by_others_and_blocking_settings_are_reported(gateway, op
     )
 
 
-def test_a_file_that_openclaw_cannot_read_either_is_no_file_with_comments(gateway, openclaw, capsys):
+def test_an_invalid_settings_file_is_not_taken_for_one_with_comments(gateway, openclaw, capsys):
     file = openclaw / "state" / "openclaw.json"
     file.write_text('{"gateway": {"mode" "local"}}')
     (openclaw / "refuse").touch()
@@ -307,7 +305,7 @@ def test_a_file_that_openclaw_cannot_read_either_is_no_file_with_comments(gatewa
     assert "OpenClaw finds it wrong too" in told.err and told.out == ""
 
 
-def test_settings_that_were_wrong_before_are_not_blamed_on_connecting(gateway, openclaw, capsys):
+def test_earlier_errors_in_the_settings_are_not_attributed_to_connecting(gateway, openclaw, capsys):
     (openclaw / "refuse").touch()
     assert _connect(gateway) == 1
     assert "wrong as it was before" in capsys.readouterr().err
@@ -324,7 +322,7 @@ def test_settings_that_were_wrong_before_are_not_blamed_on_connecting(gateway, o
         ({"OPENCLAW_CONFIG_PATH": "/etc/claw.json", "OPENCLAW_STATE_DIR": "/srv/state"}, "/etc/claw.json"),
     ],
 )
-def test_the_settings_are_looked_for_where_openclaw_does(variables, file):
+def test_the_settings_are_searched_in_openclaws_places(variables, file):
     assert command_line.load(ConnectSettings, {}, variables).config_file == Path(file).expanduser()
 
 
@@ -343,12 +341,12 @@ def test_an_openclaw_without_node_is_reported_and_the_settings_are_written(
     ("answer", "told"),
     [({"data": [{"id": "llama"}]}, "no OpenClaw-RL server"), ({"data": []}, "names no model")],
 )
-def test_another_server_at_that_address_is_named(answer, told, openclaw, httpserver_of, capsys):
+def test_another_server_at_the_address_is_reported(answer, told, openclaw, httpserver_of, capsys):
     assert main(["--url", httpserver_of(answer)]) == 1
     assert told in capsys.readouterr().err and _config(openclaw) == OWN
 
 
-def test_an_address_that_is_none_is_named(openclaw, capsys):
+def test_an_invalid_address_is_reported(openclaw, capsys):
     assert main(["--url", "http://[::1"]) == 1
     assert "is no address" in capsys.readouterr().err
 
@@ -373,7 +371,7 @@ def test_a_model_named_by_a_plain_string_is_understood():
     assert disconnected(new, notes) == {"agents": {"defaults": {"model": "a/b"}}}
 
 
-def test_settings_of_another_shape_are_refused_by_name():
+def test_settings_of_an_unexpected_type_are_rejected_by_name():
     entry = provider_entry("http://h/v1", None, Model("m", 32768, 8192))
     with pytest.raises(ConfigError, match=r"models\.providers is no object"):
         connected({"models": {"providers": []}}, "openclaw-rl", entry, True, None, False)

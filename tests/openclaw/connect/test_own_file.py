@@ -49,7 +49,9 @@ def _file(home: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_what_was_there_stays_and_undoing_brings_it_back_byte_for_byte(home: Path, name: str) -> None:
+def test_existing_settings_are_kept_and_undoing_restores_the_file_byte_for_byte(
+    home: Path, name: str
+) -> None:
     file = _file(home, name)
     file.write_text(OLD[name])
     file.chmod(0o640)
@@ -68,7 +70,7 @@ def test_what_was_there_stays_and_undoing_brings_it_back_byte_for_byte(home: Pat
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_a_client_without_settings_has_none_again_after_undoing(home: Path, name: str) -> None:
+def test_undoing_removes_a_created_settings_file(home: Path, name: str) -> None:
     _connect(name)
     assert _file(home, name).stat().st_mode & 0o077 == 0  # it holds a key
     _connect(name, "http://127.0.0.1:32000/v1")  # the server has moved
@@ -78,9 +80,7 @@ def test_a_client_without_settings_has_none_again_after_undoing(home: Path, name
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_changes_by_a_user_stay_after_undoing(
-    home: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_user_changes_survive_undoing(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = _file(home, name)
     file.write_text(OLD[name])
     _connect(name)
@@ -97,7 +97,7 @@ def test_changes_by_a_user_stay_after_undoing(
     assert "warning: other" not in capsys.readouterr().err
 
 
-def test_a_value_that_a_person_has_changed_is_left_and_named(
+def test_a_value_changed_by_the_user_is_kept_and_reported(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _connect("codex")
@@ -108,9 +108,7 @@ def test_a_value_that_a_person_has_changed_is_left_and_named(
     assert "warning: model was changed since" in capsys.readouterr().err
 
 
-def test_a_file_with_comments_that_json_does_not_have_is_left_alone(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_json_file_with_comments_is_not_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _file(home, "opencode").write_text('{\n  // mine\n  "theme": "x"\n}')
     with pytest.raises(ConfigError, match="it was left alone"):
         _connect("opencode", api_key="secret")
@@ -127,7 +125,7 @@ def test_a_file_with_comments_that_json_does_not_have_is_left_alone(
         'model = """\na"""\n',
     ],
 )
-def test_toml_that_cannot_be_changed_line_by_line_is_left_alone(home: Path, text: str) -> None:
+def test_toml_that_cannot_be_edited_by_line_is_not_changed(home: Path, text: str) -> None:
     file = _file(home, "codex")
     file.write_text(text)
     with pytest.raises(ConfigError, match="left alone"):
@@ -135,7 +133,7 @@ def test_toml_that_cannot_be_changed_line_by_line_is_left_alone(home: Path, text
     assert file.read_text() == text
 
 
-def test_a_text_becomes_an_object_and_a_text_again(home: Path) -> None:
+def test_a_string_setting_becomes_an_object_and_undoing_restores_the_string(home: Path) -> None:
     file = _file(home, "hermes")
     file.write_text("model: a/b\nterminal:\n  backend: local\n")
     _connect("hermes")
@@ -158,13 +156,13 @@ def test_a_provider_of_this_name_at_another_address_is_not_overwritten(home: Pat
 
 
 @pytest.mark.parametrize("name", ["claude", "hermes"])
-def test_one_model_at_a_time_cannot_be_kept(home: Path, name: str) -> None:
+def test_keeping_the_model_is_rejected_for_clients_with_one_model(home: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="one model at a time"):
         _connect(name, keep_model=True)
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_what_is_printed_has_no_key_and_writes_nothing(
+def test_printing_shows_no_key_and_writes_nothing(
     home: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _connect(name, print_only=True, api_key="secret")
@@ -172,7 +170,7 @@ def test_what_is_printed_has_no_key_and_writes_nothing(
     assert "THE SERVER'S KEY" in out and "secret" not in out and list(home.iterdir()) == []
 
 
-def test_a_file_that_is_no_settings_is_refused() -> None:
+def test_an_invalid_settings_file_is_rejected() -> None:
     with pytest.raises(NotEditable, match="no names and values"):
         edit("- a\n", "yaml", {"a": 1})
     with pytest.raises(NotEditable, match="cannot be read as TOML"):

@@ -37,7 +37,7 @@ def is_sound(text: str) -> bool:
     arguments=st.dictionaries(st.text(), VALUES), ascii_only=st.booleans(), indent=st.sampled_from([None, 1])
 )
 @settings(max_examples=150, deadline=None)
-def test_a_sound_call_is_possible_at_every_character(
+def test_every_prefix_of_a_valid_call_is_accepted(
     arguments: dict[str, Any], ascii_only: bool, indent: int | None
 ) -> None:
     call = {"x": [1], "name": "read", "arguments": arguments}
@@ -48,7 +48,7 @@ def test_a_sound_call_is_possible_at_every_character(
     assert possible(text, 7) and possible(text, 10_000)
 
 
-def test_no_mutation_of_a_call_is_given_up_while_it_is_sound() -> None:
+def test_no_valid_mutation_of_a_call_is_rejected() -> None:
     chance = random.Random(1)
     sound = '{"name": "read", "arguments": {"a": [-1.5e+3, true, "\\u00e9\\n"], "b": {"c": null}}}'
     given_up = 0
@@ -87,5 +87,5 @@ def test_no_mutation_of_a_call_is_given_up_while_it_is_sound() -> None:
         ('{"name": "read", "arguments": {]', 32),
     ],
 )
-def test_a_call_is_given_up_at_the_first_impossible_character(text: str, given_up_at: int) -> None:
+def test_parsing_of_a_call_stops_at_the_first_impossible_character(text: str, given_up_at: int) -> None:
     assert possible(text[: given_up_at - 1]) and not possible(text[:given_up_at])

@@ -149,7 +149,9 @@ def prompt_of(name: str) -> list[int]:
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.DataObject) -> None:
+def test_every_split_of_an_answer_gives_the_result_of_the_familys_parser(
+    name: str, data: st.DataObject
+) -> None:
     _, special, call = FAMILIES[name]
     # The prompt's; it begins anew there
     special = [token for token in special if token != "<|end_header_id|>"]
@@ -170,7 +172,7 @@ def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.Da
 @given(
     texts=st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=20)), min_size=4), thinks=st.booleans()
 )
-def test_prompts_strung_together_from_whole_texts_have_the_renderer_s_ids(
+def test_prompts_joined_from_cached_texts_have_the_renderers_ids(
     name: str, texts: list[str], thinks: bool
 ) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
@@ -215,7 +217,7 @@ MESSAGE = st.one_of(
     tools=st.sampled_from([None, [TOOL]]),
     thinks=st.booleans(),
 )
-def test_a_history_that_comes_again_has_the_ids_of_one_that_comes_first(
+def test_a_repeated_history_gets_the_same_ids(
     name: str, history: list[Any], steps: list[tuple[int, Any, Any]], tools: list[Any] | None, thinks: bool
 ) -> None:
     """A talk goes on, and now and then its last messages change."""
@@ -235,7 +237,7 @@ def rendered(form: ChatFormat, messages: list[Any], tools: Any, thinks: bool, he
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "qwen3.6"])
-def test_the_head_of_the_turn_before_is_known_though_its_last_text_moved(name: str) -> None:
+def test_the_previous_turns_start_is_found_although_its_last_text_moved(name: str) -> None:
     form, moving = family(name), {"role": "user", "content": "context"}
     talk = [{"role": "user", "content": f"{name} is first"}]
     for asked in range(3):
@@ -245,7 +247,7 @@ def test_the_head_of_the_turn_before_is_known_though_its_last_text_moved(name: s
         talk += [{"role": "assistant", "content": f"{asked}"}, {"role": "user", "content": f"next {asked}"}]
 
 
-def test_only_so_much_of_heads_is_kept() -> None:
+def test_the_cache_of_prompt_starts_is_bounded() -> None:
     heads = KnownHeads(limit=5_000)
     talks = [[{"role": "user", "content": f"{n}"}, {"role": "user", "content": "?"}] for n in range(9)]
     for talk in talks:
@@ -258,7 +260,7 @@ def test_only_so_much_of_heads_is_kept() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_text_and_a_call_arrive_and_a_call_cut_by_length_does_not(name: str) -> None:
+def test_text_and_complete_calls_arrive_but_a_truncated_call_does_not(name: str) -> None:
     tokenizer, call = family(name).tokenizer, FAMILIES[name][2]
     prompt, ids = prompt_of(name), tokenizer.encode(call)
     prompt_in_thought = expected(name, tokenizer.encode("x"), prompt)[1] == ""
@@ -269,7 +271,7 @@ def test_text_and_a_call_arrive_and_a_call_cut_by_length_does_not(name: str) -> 
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_text_flows_before_the_answer_ends(name: str) -> None:
+def test_text_is_streamed_before_the_answer_ends(name: str) -> None:
     parser, tokenizer = family(name).parser(True), family(name).tokenizer
     prompt = prompt_of(name)
     parser.begin(prompt, [TOOL])

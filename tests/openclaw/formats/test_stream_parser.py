@@ -105,7 +105,7 @@ def split(ids: list[int], cuts: list[int]) -> list[list[int]]:
     cuts=st.lists(st.integers(0, 10_000), max_size=8),
 )
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_split_gives_what_renderers_parses(
+def test_every_split_of_an_answer_gives_the_result_of_renderers(
     chat: ChatFormat, parts: list[str], raw: list[int], cuts: list[int]
 ) -> None:
     ids = [token for part in parts for token in chat.tokenizer.encode(part)]
@@ -118,7 +118,7 @@ def test_every_split_gives_what_renderers_parses(
 
 @given(text=st.text(max_size=30), cuts=st.lists(st.integers(0, 10_000), max_size=8))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_survives_any_cut_between_its_bytes(chat: ChatFormat, text: str, cuts: list[int]) -> None:
+def test_text_is_correct_for_any_split_of_its_bytes(chat: ChatFormat, text: str, cuts: list[int]) -> None:
     ids = [token for byte in text.encode() for token in chat.tokenizer.encode(chr(byte)) if byte < 128]
     ids = chat.tokenizer.encode(text) if not text.isascii() else ids
     got = parsed(chat, split(ids, cuts))
@@ -159,18 +159,18 @@ def test_without_tools_markup_is_text(chat: ChatFormat) -> None:
     assert parsed(chat, [ids], tools=False)["content"] == f"<tool_call>{CALL}</tool_call>"
 
 
-def test_text_flows_before_the_answer_ends(chat: ChatFormat) -> None:
+def test_text_is_streamed_before_the_answer_ends(chat: ChatFormat) -> None:
     parser = chat.parser(True)
     shown = [delta for token in chat.tokenizer.encode("hello there") for delta in parser.feed([token])]
     assert "".join(delta.text for delta in shown if isinstance(delta, TextDelta)) == "hello there"
 
 
-def test_end_token_and_what_follows_it_never_show(chat: ChatFormat) -> None:
+def test_the_end_token_and_later_text_are_hidden(chat: ChatFormat) -> None:
     ids = chat.tokenizer.encode("hi<|im_end|>\n<|im_start|>user")
     assert parsed(chat, [ids])["content"] == "hi"
 
 
-def test_a_call_waits_until_it_is_whole_and_flows_as_text_once_it_cannot_be_sound(chat: ChatFormat) -> None:
+def test_a_call_is_buffered_until_complete_and_streamed_as_text_once_invalid(chat: ChatFormat) -> None:
     parser = chat.parser(True)
     assert parser.feed(chat.tokenizer.encode(f"<tool_call>\n{CALL}\n")) == []
     call = [CallStart("read"), CallArguments('{"path": "a.txt"}'), CallEnd()]
@@ -182,13 +182,13 @@ def test_a_call_waits_until_it_is_whole_and_flows_as_text_once_it_cannot_be_soun
     assert parser.feed(chat.tokenizer.encode(" go")) == [TextDelta("content", " go")]
 
 
-def test_a_call_keeps_the_model_s_own_spelling_of_its_arguments(chat: ChatFormat) -> None:
+def test_a_call_keeps_the_models_exact_arguments(chat: ChatFormat) -> None:
     call = r'{"arguments" : {"a":1.0,  "b": "\u00e9"} , "name": "read"}'
     deltas = chat.parser(True).feed(chat.tokenizer.encode(f"<tool_call>{call}</tool_call>"))
     assert deltas[1] == CallArguments(r'{"a":1.0,  "b": "\u00e9"}')
 
 
-def test_a_call_of_a_tool_that_the_request_does_not_have_is_text(chat: ChatFormat) -> None:
+def test_a_call_of_an_unknown_tool_is_text(chat: ChatFormat) -> None:
     parser = chat.parser(True)
     parser.begin([], [{"type": "function", "function": {"name": "write"}}])
     ids = chat.tokenizer.encode(f"<tool_call>{CALL}</tool_call>")
@@ -216,7 +216,7 @@ def test_a_call_of_a_tool_that_the_request_does_not_have_is_text(chat: ChatForma
         r'{"arguments": {"path": 1}, "name": "re\ud800ad"}',
     ],
 )
-def test_a_call_that_is_no_json_is_no_call(chat: ChatFormat, call: str) -> None:
+def test_a_call_with_invalid_json_is_text(chat: ChatFormat, call: str) -> None:
     ids = chat.tokenizer.encode(f"<tool_call>{call}</tool_call>")
     got = parsed(chat, [[token] for token in ids])
     assert got["calls"] == [] and got["content"] == f"<tool_call>{call}</tool_call>"

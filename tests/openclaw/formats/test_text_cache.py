@@ -5,7 +5,7 @@ import tracemalloc
 from openclaw.formats.tokenizer import TextCache
 
 
-def test_kept_texts_stay_within_their_bytes_and_the_last_used_ones_stay() -> None:
+def test_the_text_cache_is_bounded_and_keeps_the_last_used_texts() -> None:
     limit = 200_000
     tracemalloc.start()
     cache = TextCache(limit)

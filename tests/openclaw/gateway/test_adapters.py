@@ -86,7 +86,9 @@ def test_a_request_that_names_an_adapter_is_answered_by_it(gateway: RunningGatew
         ("responses", {"input": "hello", "messages": None, "max_tokens": None}),
     ],
 )
-def test_every_dialect_takes_the_name(gateway: RunningGateway, path: str, body: dict[str, Any]) -> None:
+def test_every_api_accepts_the_adapters_name(
+    gateway: RunningGateway, path: str, body: dict[str, Any]
+) -> None:
     name = f"{gateway.app.state.gateway.model_name}:bob"
     sent = {field: value for field, value in body.items() if value is not None}
     dropped = {field for field, value in body.items() if value is None}
@@ -112,7 +114,7 @@ def test_an_engine_that_lost_its_adapters_loads_them_again(
     assert known == {"ada": {"lora_name": "ada", "lora_path": str(folders["ada"]), "weight_version": "0"}}
 
 
-def test_sglang_gets_each_version_under_a_name_of_its_own(
+def test_sglang_gets_each_version_under_a_separate_name(
     start_gateway: StartGateway, engine: FakeEngine, flags: tuple[str, ...], folders: dict[str, Path]
 ) -> None:
     """It replaces no adapter, and reports the version of the model alone."""
@@ -135,20 +137,20 @@ def test_sglang_gets_each_version_under_a_name_of_its_own(
         (folders["ada"] / "adapter_model.safetensors").write_text("retrained")
 
 
-def test_what_sglang_refuses_reaches_the_client(gateway: RunningGateway) -> None:
+def test_errors_of_sglang_reach_the_client(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "LoRA adapter 'ada' was requested, but LoRA is not enabled."
     answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
     assert answer.status_code == 400 and "LoRA is not enabled" in answer.json()["error"]["message"]
 
 
-def test_an_engine_that_serves_no_adapters_is_no_reason_to_wait(gateway: RunningGateway) -> None:
+def test_an_engine_without_adapter_support_is_rejected_at_once(gateway: RunningGateway) -> None:
     gateway.engine.adapters = None
     answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
     assert answer.status_code == 400 and "serves no adapters" in answer.json()["error"]["message"]
     assert ask(gateway, "anything").status_code == 200
 
 
-def test_an_adapter_that_is_not_there_is_never_answered_by_another(gateway: RunningGateway) -> None:
+def test_a_missing_adapter_is_never_replaced_by_another(gateway: RunningGateway) -> None:
     base = gateway.app.state.gateway.model_name
     refused = ask(gateway, f"{base}:eve")
     assert refused.status_code == 404
@@ -160,7 +162,7 @@ def test_an_adapter_that_is_not_there_is_never_answered_by_another(gateway: Runn
     assert len(gateway.engine.requests) == 1
 
 
-def test_without_adapters_any_name_is_answered_as_before(start_gateway: StartGateway) -> None:
+def test_without_adapters_any_model_name_is_accepted(start_gateway: StartGateway) -> None:
     gateway = start_gateway()
     gateway.says("hello")
     base = gateway.app.state.gateway.model_name
@@ -168,7 +170,7 @@ def test_without_adapters_any_name_is_answered_as_before(start_gateway: StartGat
     assert ask(gateway, f"{base}:latest").json()["model"] == base
 
 
-def test_an_adapter_called_like_a_key_is_for_that_key(
+def test_an_adapter_with_a_keys_name_is_only_for_that_key(
     start_gateway: StartGateway, flags: tuple[str, ...]
 ) -> None:
     gateway = start_gateway(adapter=flags, **NAMED)
@@ -191,7 +193,7 @@ def test_an_adapter_called_like_a_key_is_for_that_key(
     assert asked == ["ada", "team", "bob", "team", "team"]
 
 
-def test_the_next_turn_may_be_another_adapters(gateway: RunningGateway) -> None:
+def test_the_next_turn_may_use_another_adapter(gateway: RunningGateway) -> None:
     """One conversation, three policies: only what the model itself answered is learned from."""
     base = gateway.app.state.gateway.model_name
     messages, ids = list(HELLO), []
@@ -208,7 +210,7 @@ def test_the_next_turn_may_be_another_adapters(gateway: RunningGateway) -> None:
     assert [turn.completion_id for turn in claimed] == [ids[0], ids[2]]
 
 
-def test_no_trainer_of_the_model_leases_what_an_adapter_answered(
+def test_the_base_trainer_leases_no_turn_of_an_adapter(
     store: RolloutStore, make_sample: Any, make_turn: Any
 ) -> None:
     """Even if a sample of it were in the store."""
@@ -266,14 +268,14 @@ def test_the_same_weights_have_the_same_version_after_a_restart(
         ((), {"max_loaded_adapters": 0}, "max-loaded-adapters"),
     ],
 )
-def test_a_flag_of_adapters_that_makes_no_sense_is_refused(
+def test_an_invalid_adapter_flag_is_rejected(
     adapter: tuple[str, ...], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(model_path="x", adapter=adapter, **changes)
 
 
-def test_the_launched_engine_holds_as_many_adapters_as_the_flag_says(model: Path) -> None:
+def test_the_launched_engine_holds_the_configured_number_of_adapters(model: Path) -> None:
     words = ["--max-loaded-adapters", "8"]
     for changes, expected in (({}, False), ({"max_loaded_adapters": 8}, True)):
         launched = launched_engine(Settings(model_path=str(model), **changes))  # type: ignore[arg-type]
@@ -282,7 +284,7 @@ def test_the_launched_engine_holds_as_many_adapters_as_the_flag_says(model: Path
         assert (at is not None and launched.command[at : at + 2] == words) == expected
 
 
-def test_a_name_that_means_an_adapter_is_never_answered_by_the_model() -> None:
+def test_an_adapters_name_is_never_answered_by_the_base_model() -> None:
     """Also after a start that forgot `--adapter`: the turns would be trained into the model."""
     names = ModelNames("claw", {}, (), strict=False)
     with pytest.raises(ClientError, match="claw:ada"):
@@ -303,7 +305,7 @@ def test_a_name_that_means_an_adapter_is_never_answered_by_the_model() -> None:
         ("ada2", ("ada", "bob"), {"ada", "bob", None}),
     ],
 )
-def test_an_adapter_belongs_to_the_key_of_its_name_however_it_is_spelled(
+def test_an_adapter_belongs_to_the_key_of_its_name_in_any_spelling(
     adapter: str, keys: tuple[str, ...], owners: set[str | None]
 ) -> None:
     names = ModelNames("claw", {adapter: Adapter(adapter, "/x")}, keys, strict=False)

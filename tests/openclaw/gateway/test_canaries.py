@@ -69,14 +69,14 @@ def texts(store: RolloutStore) -> list[str]:
     return [wish.text for wish in store.memory.remembered("ada")]
 
 
-def test_thirty_five_answers_that_show_it_decide_and_two_at_once_that_do_not() -> None:
+def test_thirty_five_positive_answers_decide_and_so_do_two_early_negative_ones() -> None:
     assert (Count(34, 34).held, Count(35, 35).held) == (None, True)
     assert (Count(1, 0).held, Count(2, 0).held) == (None, False)
     assert (Count(54, 53).held, Count(55, 54).held) == (None, True)
     assert Count(40, 38).held is None and Count(40, 36).held is False
 
 
-def test_a_wish_that_the_weights_do_unasked_leaves_the_prompts(
+def test_a_learned_preference_is_removed_from_the_prompts(
     asked_for: RolloutStore, chat_format: ChatFormat
 ) -> None:
     weights = Weights(chat_format.tokenizer, lambda number: PROSE)
@@ -101,13 +101,15 @@ def test_an_unlearned_preference_stays_and_is_tested_again_at_the_next_version(
     assert texts(asked_for) == [], "the gap is that of the time of the complaint"
 
 
-def test_what_is_not_decided_stays(asked_for: RolloutStore, chat_format: ChatFormat) -> None:
+def test_an_undecided_preference_stays_in_the_prompts(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
     weights = Weights(chat_format.tokenizer, lambda number: LIST if number % 20 == 19 else PROSE)
     ((found,),) = look(asked_for, chat_format, weights)
     assert found.count.held is None and weights.asked == MOST and texts(asked_for) == [WISH]
 
 
-def test_a_wish_that_means_nothing_to_the_model_is_not_taken_for_held(
+def test_a_preference_without_effect_on_the_model_does_not_count_as_learned(
     asked_for: RolloutStore, chat_format: ChatFormat
 ) -> None:
     weights = Weights(chat_format.tokenizer, lambda number: PROSE, gap=1.0)
@@ -115,7 +117,7 @@ def test_a_wish_that_means_nothing_to_the_model_is_not_taken_for_held(
     assert weights.asked == 0 and texts(asked_for) == [WISH]
 
 
-def test_nothing_is_found_while_another_version_answers(
+def test_no_result_is_recorded_while_another_version_answers(
     asked_for: RolloutStore, chat_format: ChatFormat
 ) -> None:
     weights = Weights(chat_format.tokenizer, lambda number: PROSE)
@@ -126,7 +128,9 @@ def test_nothing_is_found_while_another_version_answers(
     assert (wish.held_by, wish.details) == (None, {})
 
 
-def test_what_an_engine_refuses_is_not_counted(asked_for: RolloutStore, chat_format: ChatFormat) -> None:
+def test_requests_that_the_engine_rejects_are_not_counted(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
     class Short(Weights):
         async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
             if seed % 2:
@@ -137,7 +141,7 @@ def test_what_an_engine_refuses_is_not_counted(asked_for: RolloutStore, chat_for
     assert found.count == Count(35, 35) and texts(asked_for) == []
 
 
-def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
+def test_the_gateway_sends_its_test_questions_without_storing_them(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watched, "LOOK_SECONDS", 0.02)
@@ -165,7 +169,7 @@ def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
     assert gateway.store.status.counts()["turns"] == {"judged": 1}
 
 
-def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
+def test_a_question_that_requests_a_form_is_not_used_for_another_form(
     asked_for: RolloutStore, make_turn: Callable[..., NewTurn], chat_format: ChatFormat
 ) -> None:
     listed = [{"role": "user", "content": "What is 2 + 2? As a list, please."}]
@@ -183,7 +187,7 @@ def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
     assert (weights.questions, found.count, texts(asked_for)) == ({"3 + 3?"}, Count(35, 35), [])
 
 
-def test_a_wish_is_counted_with_the_questions_of_its_own_key(
+def test_a_preference_is_tested_with_the_questions_of_its_own_key(
     store: RolloutStore, make_turn: Callable[..., NewTurn], chat_format: ChatFormat
 ) -> None:
     store.versions.weights_live(-1, 3, None, True, None, None)

@@ -71,7 +71,7 @@ async def never_taken(chunk: Chunk) -> None:
     ("pause", "on_chunk", "error", "reason"),
     [(1.0, taken, ClientError, "timeout"), (0.0, never_taken, TimeoutError, "client_left")],
 )
-async def test_a_timeout_is_the_gateways_only_where_its_own_limit_has_passed(
+async def test_a_timeout_is_the_gateways_only_after_its_own_limit(
     pause: float, on_chunk: Callable[..., Any], error: type[Exception], reason: str
 ) -> None:
     recorder = Recorder()

@@ -31,7 +31,7 @@ def check_turn(gateway: RunningGateway, turn: Turn, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_answer_goes_on_where_the_engine_died(gateway: RunningGateway, stream: bool) -> None:
+def test_an_answer_continues_where_the_engine_died(gateway: RunningGateway, stream: bool) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.die_after = 6
     if stream:
@@ -51,7 +51,7 @@ def test_answer_goes_on_where_the_engine_died(gateway: RunningGateway, stream: b
     assert turn.state == "captured"
 
 
-def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: RunningGateway) -> None:
+def test_a_request_waits_for_an_engine_that_is_starting(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.stop()
     assert gateway.http.get("/readyz").status_code == 503
@@ -61,7 +61,9 @@ def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: RunningGateway)
     assert gateway.http.get("/readyz").json() == {"ready": True}
 
 
-def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: StartGateway) -> None:
+def test_an_engine_that_is_unavailable_too_long_causes_a_timeout_and_no_turn(
+    start_gateway: StartGateway,
+) -> None:
     gateway = start_gateway(request_timeout=0.4)
     gateway.engine.stop()
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
@@ -70,7 +72,7 @@ def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: StartG
     assert gateway.store.status.counts()["turns"] == {}
 
 
-def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gateway: StartGateway) -> None:
+def test_a_stream_that_times_out_ends_with_an_error_without_done(start_gateway: StartGateway) -> None:
     gateway = start_gateway(request_timeout=0.5)
     gateway.says(TEXT)
     gateway.engine.pause = 0.2
@@ -80,14 +82,14 @@ def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gatewa
     assert gateway.store.status.counts()["turns"] == {"aborted": 1}
 
 
-def test_versions_of_a_turn_that_saw_an_update_are_spans(gateway: RunningGateway) -> None:
+def test_a_turn_during_an_update_has_version_spans(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.switch_after = 7
     turn = gateway.turn(ask(gateway).id)
     assert turn.version_spans == [(3, 0, 7), (4, 7, len(ids))]
 
 
-def test_spans_over_a_restart_and_an_update_are_joined(gateway: RunningGateway) -> None:
+def test_version_spans_before_and_after_a_restart_and_an_update_are_joined(gateway: RunningGateway) -> None:
     ids = gateway.says(TEXT)
     gateway.engine.die_after, gateway.engine.switch_after = 6, 9
     turn = gateway.turn(ask(gateway).id)
@@ -95,7 +97,9 @@ def test_spans_over_a_restart_and_an_update_are_joined(gateway: RunningGateway) 
     assert turn.version_spans == [(3, 0, 9), (4, 9, len(ids))]
 
 
-def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gateway: RunningGateway) -> None:
+def test_a_disconnected_client_stops_the_engine_and_the_partial_answer_is_stored_as_aborted(
+    gateway: RunningGateway,
+) -> None:
     ids = gateway.says(TEXT * 20)
     gateway.engine.pause = 0.02
     body = {"messages": HELLO, "stream": True}
@@ -112,7 +116,7 @@ def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gatew
     assert turn.response_message["content"] in TEXT * 20
 
 
-def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: RunningGateway) -> None:
+def test_a_client_that_disconnects_from_a_non_streaming_answer_is_noticed(gateway: RunningGateway) -> None:
     gateway.says(TEXT * 20)
     gateway.engine.pause = 0.05
     with pytest.raises(httpx.ReadTimeout):
@@ -121,7 +125,7 @@ def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: RunningGatewa
     gateway.wait_for(lambda: gateway.engine.disconnects)
 
 
-def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: RunningGateway) -> None:
+def test_a_turn_is_stored_before_the_client_reads_its_end(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     seen = []
     for chunk in ask(gateway, stream=True):
@@ -130,7 +134,7 @@ def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: RunningGa
     assert seen[-1] == (True, True)
 
 
-def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: RunningGateway) -> None:
+def test_an_answer_that_cannot_be_stored_ends_with_an_error(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     gateway.app.state.gateway.recorder._writer.close()
     whole = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
@@ -139,7 +143,7 @@ def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: RunningGate
     assert "[DONE]" not in stream.text and "not_stored" in stream.text
 
 
-def test_an_answer_waits_while_the_server_of_the_store_is_away(
+def test_an_answer_waits_while_the_database_server_is_unreachable(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)
@@ -157,7 +161,7 @@ def test_an_answer_waits_while_the_server_of_the_store_is_away(
     assert len(tries) == 4 and gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_back(
+def test_a_deleted_session_can_be_stored_again_after_the_clock_was_set_back(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.says(TEXT)
@@ -168,7 +172,7 @@ def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_b
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_what_the_engine_refuses_is_the_clients_error(gateway: RunningGateway) -> None:
+def test_requests_rejected_by_the_engine_are_client_errors(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "sampling_params.json_schema: not supported"
     body = {"messages": HELLO, "response_format": {"type": "json_object"}, "stream": True}
     answer = gateway.http.post("/v1/chat/completions", json=body)
@@ -176,7 +180,7 @@ def test_what_the_engine_refuses_is_the_clients_error(gateway: RunningGateway) -
     assert gateway.store.status.counts()["turns"] == {}
 
 
-def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
+def test_sessions_stay_on_their_engine_and_move_if_it_ends(
     start_gateway: StartGateway, second_engine: FakeEngine
 ) -> None:
     gateway = start_gateway(engines=(second_engine,))
@@ -194,7 +198,7 @@ def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
     gateway.engine.start()
 
 
-def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: RunningGateway) -> None:
+def test_an_answer_running_while_its_session_is_deleted_is_not_stored(gateway: RunningGateway) -> None:
     gateway.says(TEXT * 20)
     gateway.engine.pause = 0.02
     body = {"messages": HELLO, "stream": True, "session_id": "s"}

@@ -53,7 +53,9 @@ def driver(run_dir: Path, seen: list[Forgetting]) -> threading.Thread:
     return thread
 
 
-def test_the_driver_gets_the_adapter_when_the_rows_are_gone(gateway: RunningGateway, run_dir: Path) -> None:
+def test_the_driver_resets_the_adapter_after_the_rows_are_deleted(
+    gateway: RunningGateway, run_dir: Path
+) -> None:
     turn = gateway.turn(ask(gateway, "ada").json()["id"])
     ask(gateway, "bob")
     seen: list[Forgetting] = []
@@ -84,7 +86,7 @@ def test_the_base_answers_while_the_adapter_waits_for_the_driver(
     assert live.live(live.adapters["ada"]).version == 4
 
 
-def test_what_a_killed_gateway_began_is_finished_by_the_next(
+def test_the_next_gateway_finishes_a_deletion_of_a_killed_one(
     start_gateway: StartGateway, gateway: RunningGateway, run_dir: Path
 ) -> None:
     ask(gateway, "ada")
@@ -96,7 +98,7 @@ def test_what_a_killed_gateway_began_is_finished_by_the_next(
     second.wait_for(lambda: [one.rows_deleted for one in forgetting.waiting(run_dir)] == [True])
 
 
-def test_the_command_names_the_way_back_of_weights_that_others_use(
+def test_the_command_prints_the_rollback_for_shared_weights(
     start_gateway: StartGateway,
     run_dir: Path,
     capsys: pytest.CaptureFixture[str],
@@ -126,7 +128,7 @@ def test_the_command_names_the_way_back_of_weights_that_others_use(
     assert "nothing is recorded of 'ada'" in capsys.readouterr().err
 
 
-def test_without_a_run_the_rows_are_all_there_is(
+def test_without_a_run_only_the_rows_are_deleted(
     gateway: RunningGateway, start_gateway: StartGateway
 ) -> None:
     alone = start_gateway()
@@ -137,7 +139,7 @@ def test_without_a_run_the_rows_are_all_there_is(
     assert (answer["status"], answer["deleted"]["turns"]) == ("done", 1)
 
 
-def test_a_single_wish_is_listed_and_forgotten(
+def test_a_single_preference_is_listed_and_forgotten(
     start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = start_gateway(memory=True)

@@ -38,7 +38,7 @@ def guessing(start_gateway: StartGateway) -> RunningGateway:
     return gateway
 
 
-def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_store(
+def test_a_trajectory_has_the_stored_ids_log_probs_and_versions(
     guessing: RunningGateway,
 ) -> None:
     sample = generate(guessing, play)
@@ -60,7 +60,7 @@ def test_a_trajectory_is_read_back_with_the_ids_log_probs_and_versions_of_the_st
     assert {str(turn.state) for turn in stored} == {"captured"}, "the store's own methods train on none of it"
 
 
-def test_one_sample_a_turn_is_the_same_turns(guessing: RunningGateway) -> None:
+def test_one_sample_per_turn_has_the_same_turns(guessing: RunningGateway) -> None:
     samples = generate(guessing, play, per_turn=True)
     assert [sample.metadata["turn"] for sample in samples] == list(range(6))
     [stored] = guessing.store.turns.of_sessions([samples[0].metadata["session"]], 100)[0].values()
@@ -68,7 +68,7 @@ def test_one_sample_a_turn_is_the_same_turns(guessing: RunningGateway) -> None:
     assert generate(guessing, play, label="4").reward == {"score": 0.9, "acc": 1.0}
 
 
-def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: RunningGateway) -> None:
+def test_a_harness_that_rewrites_its_history_produces_one_sample_per_turn(guessing: RunningGateway) -> None:
     async def forgetful(endpoint: SessionEndpoint, task: Task) -> Outcome:
         for text in ("a", "b"):
             body = {"messages": [{"role": "user", "content": text}]}
@@ -79,7 +79,7 @@ def test_a_harness_that_rewrites_its_history_gives_one_sample_a_turn(guessing: R
     assert len(generate(guessing, forgetful)) == 2
 
 
-def test_what_harness_or_gateway_cannot_help_is_tried_again_and_never_a_failed_task(
+def test_infrastructure_failures_are_retried_and_never_count_as_failed_tasks(
     guessing: RunningGateway,
 ) -> None:
     calls: list[str] = []

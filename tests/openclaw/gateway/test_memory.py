@@ -69,7 +69,7 @@ def test_a_preference_is_in_no_other_persons_prompt(remembering: RunningGateway)
     assert [wish.text for wish in remembering.store.memory.wishes()] == [WISH]
 
 
-def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gateway: StartGateway) -> None:
+def test_no_key_reads_or_writes_the_preferences_of_another_named_key(start_gateway: StartGateway) -> None:
     gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, key="key-a"))
@@ -80,13 +80,13 @@ def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gat
     assert ask(gateway, user="ada").memory is None  # the key without a name
 
 
-def test_nothing_is_remembered_unless_it_is_asked_for(gateway: RunningGateway) -> None:
+def test_without_the_flag_no_preference_is_remembered(gateway: RunningGateway) -> None:
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, user="ada"))
     assert ask(gateway, user="ada").memory is None and gateway.store.memory.wishes() == []
 
 
-def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(
+def test_a_continued_conversation_keeps_its_ids_and_contains_each_preference_once(
     remembering: RunningGateway,
 ) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
@@ -106,7 +106,7 @@ def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(
     assert text.index("and on") < text.index(OTHER)
 
 
-def test_new_words_in_a_conversation_bring_the_wishes_that_it_does_not_have() -> None:
+def test_new_messages_add_only_preferences_missing_in_the_conversation() -> None:
     new, stand = inject([{"role": "user", "content": "go on"}], [WISH, OTHER], [WISH])
     assert new[0]["content"].endswith(f"go on\n\n{HINT_HEADER}\n{OTHER}") and stand == [WISH, OTHER]
     result = [{"role": "tool", "content": "3 files"}]
@@ -119,7 +119,9 @@ def test_a_preference_stated_in_the_conversation_is_not_repeated(remembering: Ru
     assert prompt(remembering, said).count(WISH) == 1 and said.memory == []
 
 
-def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: RunningGateway) -> None:
+def test_cached_ids_with_preferences_are_not_reused_for_prompts_without_them(
+    remembering: RunningGateway,
+) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     ask(remembering, user="ada")
     going_on = [*LATER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "go on"}]
@@ -130,7 +132,7 @@ def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: Run
     assert WISH not in prompt(remembering, ask(remembering, going_on, user="ada"))
 
 
-def test_a_memory_makes_no_prompt_too_long(start_gateway: StartGateway) -> None:
+def test_remembered_preferences_never_make_a_prompt_too_long(start_gateway: StartGateway) -> None:
     gateway = start_gateway(memory=True, context_length=64)
     gateway.says("hi")
     complain(gateway, ask(gateway, HELLO, user="ada"), "x y z " * 40)
@@ -138,14 +140,14 @@ def test_a_memory_makes_no_prompt_too_long(start_gateway: StartGateway) -> None:
     assert turn.memory == [] and len(turn.prompt_ids) < 64
 
 
-def test_deletion_of_the_person_takes_the_memory_along(remembering: RunningGateway) -> None:
+def test_deleting_a_person_deletes_their_preferences(remembering: RunningGateway) -> None:
     complain(remembering, ask(remembering, HELLO, user="ada"))
     remembering.store.deletion.delete_person("ada")
     assert remembering.store.memory.wishes() == []
     assert WISH not in prompt(remembering, ask(remembering, user="ada"))
 
 
-def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_all(
+def test_users_see_and_delete_their_preferences_and_administrators_all(
     start_gateway: StartGateway,
 ) -> None:
     gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")

@@ -15,7 +15,7 @@ from tests.fakes.running_gateway import KEY, RunningGateway
 FOLDER = ROOT / "tests" / "openclaw_test" / "metaclaw_bench"
 
 
-def test_the_program_plays_a_folder_against_a_gateway(
+def test_the_program_plays_a_folder_of_tasks_against_a_gateway(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SGLANG_API_KEY", KEY)
@@ -32,7 +32,7 @@ def test_the_program_plays_a_folder_against_a_gateway(
     assert "there are day01, day02" in capsys.readouterr().err
 
 
-def test_a_model_without_room_is_known_by_its_error(gateway: RunningGateway) -> None:
+def test_a_full_model_context_is_recognised_by_its_error(gateway: RunningGateway) -> None:
     model = ToolModel(gateway.url, KEY, 0, 8)
     gateway.says("hi")
     assert model.takes(TOOLS)

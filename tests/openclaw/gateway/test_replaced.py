@@ -63,7 +63,7 @@ def stream(url: str) -> str:
     return "".join(lines)
 
 
-def test_a_planned_restart_breaks_none_of_sixteen_streams(
+def test_a_planned_restart_interrupts_none_of_sixteen_streams(
     gateway: RunningGateway, server: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, url = server
@@ -82,7 +82,7 @@ def test_a_planned_restart_breaks_none_of_sixteen_streams(
     assert gateway.store.status.counts()["turns"] == {"captured": 17}
 
 
-def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
+def test_a_killed_gateway_refuses_no_connection_and_the_spare_worker_answers(
     gateway: RunningGateway, server: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, url = server
@@ -176,7 +176,7 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
         process.wait(60)
 
 
-def test_a_socket_that_systemd_hands_over_is_used(gateway: RunningGateway) -> None:
+def test_a_socket_passed_by_systemd_is_used(gateway: RunningGateway) -> None:
     gateway.says(TEXT)
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
@@ -203,7 +203,7 @@ def test_a_socket_that_systemd_hands_over_is_used(gateway: RunningGateway) -> No
         process.wait(20)
 
 
-def test_a_stop_that_comes_while_the_program_is_replaced_is_kept(
+def test_a_stop_during_the_replacement_of_the_program_is_honoured(
     server: tuple[subprocess.Popen[str], str],
 ) -> None:
     process, _ = server

@@ -43,7 +43,7 @@ def slow(gateway: RunningGateway) -> RunningGateway:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("names", [({}, AGAIN), ({"Idempotency-Key": "k"}, {"Idempotency-Key": "k"})])
-def test_second_try_gets_the_first_ones_answer_from_its_beginning(
+def test_a_retry_gets_the_first_requests_answer_from_its_start(
     slow: RunningGateway, stream: bool, names: tuple[dict[str, str], dict[str, str]]
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
@@ -56,7 +56,7 @@ def test_second_try_gets_the_first_ones_answer_from_its_beginning(
     assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: RunningGateway) -> None:
+def test_a_retry_continues_after_the_first_client_disconnects(slow: RunningGateway) -> None:
     ids = slow.says(TEXT)
     slow.engine.pause = 0.4  # time for the second try to arrive, on a busy machine too
     with ThreadPoolExecutor(1) as pool:
@@ -75,7 +75,9 @@ def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: RunningGatew
     assert slow.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slow: RunningGateway) -> None:
+def test_requests_without_a_retry_header_or_with_other_bodies_are_separate_turns(
+    slow: RunningGateway,
+) -> None:
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(ask, slow)
         slow.wait_for(lambda: slow.engine.requests)
@@ -89,7 +91,7 @@ def test_a_retry_after_the_first_ended_is_answered_again(gateway: RunningGateway
     assert ask(gateway)["id"] != ask(gateway, AGAIN)["id"]
 
 
-def test_a_request_that_forces_a_tool_call_is_found_by_its_later_tries() -> None:
+def test_retries_of_a_request_with_a_forced_tool_call_are_joined() -> None:
     request = EngineRequest("request", [1, 2], 9, {}, frozenset())
     engines: Any = SimpleNamespace(preferred=lambda affinity: ["http://engine"])
     key, in_flight = RequestKey(b"digest", repeated=True), InFlight()
@@ -100,7 +102,7 @@ def test_a_request_that_forces_a_tool_call_is_found_by_its_later_tries() -> None
     assert opened.request.prompt_ids == [1, 2]
 
 
-def test_a_joined_try_is_stored_with_the_rendering_of_the_ids_that_it_follows(
+def test_a_joined_retry_is_stored_with_the_prompt_ids_of_the_first_request(
     slow: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent may be gone when the second try arrives, which would then be rendered as a whole."""

@@ -33,7 +33,7 @@ def follow(turn: Turn, text: str) -> list[Any]:
     return [*turn.messages, turn.response_message, {"role": "user", "content": text}]
 
 
-def test_a_talk_goes_on_at_any_gateway(start_gateway: StartGateway, tmp_path: Path) -> None:
+def test_a_conversation_continues_at_any_gateway(start_gateway: StartGateway, tmp_path: Path) -> None:
     one, two = (start_gateway(run_dir=str(tmp_path)) for _ in range(2))
     one.says("hi")
     first = ask(one)
@@ -44,7 +44,7 @@ def test_a_talk_goes_on_at_any_gateway(start_gateway: StartGateway, tmp_path: Pa
     two.wait_for(lambda: one.store.status.counts()["turns"] == {"answered": 2, "captured": 1})
 
 
-def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: StartGateway) -> None:
+def test_several_gateways_count_each_turn_of_a_session_once(start_gateway: StartGateway) -> None:
     gateways = [start_gateway() for _ in range(3)]
     gateways[0].says("hi")
     with ThreadPoolExecutor(6) as pool:
@@ -53,7 +53,7 @@ def test_gateways_together_count_the_turns_of_a_session_once(start_gateway: Star
     assert gateways[1].store.sessions.get("s").turns == 18
 
 
-def test_engine_that_is_gone_is_not_asked_first_again(
+def test_an_unreachable_engine_is_not_tried_first_again(
     start_gateway: StartGateway, second_engine: FakeEngine
 ) -> None:
     gateway = start_gateway(engines=(second_engine,))
@@ -71,7 +71,7 @@ def test_engine_that_is_gone_is_not_asked_first_again(
     gone.start()
 
 
-def test_answer_begun_on_one_engine_is_finished_on_another(
+def test_an_answer_started_on_one_engine_is_finished_on_another(
     start_gateway: StartGateway, second_engine: FakeEngine
 ) -> None:
     gateway = start_gateway(engines=(second_engine,))

@@ -58,7 +58,9 @@ def test_an_answer_is_a_span_with_conventional_names_and_without_text(
     assert "It is 4" not in json.dumps(found) and "2+2" not in json.dumps(found)
 
 
-def test_every_name_is_one_of_the_conventions(start_gateway: StartGateway, collecting: Collector) -> None:
+def test_every_attribute_name_follows_the_conventions(
+    start_gateway: StartGateway, collecting: Collector
+) -> None:
     names = pytest.importorskip("opentelemetry.semconv._incubating.attributes.gen_ai_attributes")
     known = {value for value in vars(names).values() if isinstance(value, str)} | {"error.type"}
     gateway = start_gateway(otel_endpoint=collecting.url, otel_content="true")
@@ -68,9 +70,7 @@ def test_every_name_is_one_of_the_conventions(start_gateway: StartGateway, colle
     assert {name for name in span["attributes"] if not name.startswith("openclaw.")} - known == set()
 
 
-def test_messages_are_in_a_span_only_where_that_is_asked_for(
-    start_gateway: StartGateway, collecting: Collector
-) -> None:
+def test_messages_are_in_a_span_only_if_enabled(start_gateway: StartGateway, collecting: Collector) -> None:
     gateway = start_gateway(otel_endpoint=collecting.url, otel_content="SPAN_ONLY")
     gateway.says("It is 4.")
     gateway.http.post("/v1/chat/completions", json=ASK)
@@ -99,11 +99,11 @@ def test_an_unreachable_collector_delays_no_request(start_gateway: StartGateway)
     assert gateway.http.post("/v1/chat/completions", json=ASK).status_code == 200
 
 
-def test_nothing_is_made_of_an_answer_when_no_collector_is_named(start_gateway: StartGateway) -> None:
+def test_without_a_collector_no_span_is_created(start_gateway: StartGateway) -> None:
     assert start_gateway().app.state.gateway.spans is None
 
 
-def test_without_the_packages_serving_goes_on_and_the_log_says_what_to_install(
+def test_without_the_packages_serving_continues_and_the_log_names_them(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
@@ -120,7 +120,7 @@ def test_the_endpoint_is_the_variable_of_opentelemetry(model: Path) -> None:
     assert load_settings(arguments, {}).otel_endpoint is None
 
 
-def test_thoughts_calls_and_results_of_tools_are_parts_of_messages() -> None:
+def test_reasoning_calls_and_tool_results_are_message_parts() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call]}
     assert message_of(asked)["parts"] == [

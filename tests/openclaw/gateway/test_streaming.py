@@ -23,9 +23,7 @@ def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: RunningGateway
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
-def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(
-    gateway: RunningGateway, path: str
-) -> None:
+def test_unicode_line_separators_do_not_split_events(gateway: RunningGateway, path: str) -> None:
     text = "one\u2028two\u2029three\u0085four"
     gateway.says(text)
     asked = "input" if path.endswith("responses") else "messages"
@@ -40,7 +38,7 @@ def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(
     assert stored == {"captured": 1}
 
 
-def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gateway: RunningGateway) -> None:
+def test_sampled_ids_are_stored_even_if_their_text_encodes_differently(gateway: RunningGateway) -> None:
     tokenizer = gateway.tokenizer
     ids = [tokenizer.encode(letter)[0] for letter in "hello there"] + [tokenizer.token_id("<|im_end|>")]
     assert ids[:-1] != tokenizer.encode("hello there")
@@ -54,7 +52,7 @@ def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gatewa
     assert len(set(turn.completion_log_probs)) > 1 and turn.version_spans == [(3, 0, len(ids))]
 
 
-def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: RunningGateway) -> None:
+def test_the_streamed_ids_equal_the_stored_ones(gateway: RunningGateway) -> None:
     gateway.says("<think>\nhow\n</think>\n\nhello there, 你好 🦀!")
     chunks = streamed(gateway, extra_body={"return_token_ids": True})
     ids = [token for c in chunks for token in c.choices[0].token_ids]
@@ -65,7 +63,7 @@ def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: RunningGateway) -> N
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
-def test_reasoning_comes_as_reasoning(gateway: RunningGateway, chunk: int) -> None:
+def test_reasoning_is_streamed_in_its_own_field(gateway: RunningGateway, chunk: int) -> None:
     gateway.says("<think>\nthe user said hello\n</think>\n\nhello there")
     gateway.engine.chunk = chunk
     chunks = streamed(gateway)
@@ -109,7 +107,7 @@ def test_a_truncated_answer_has_finish_reason_length(gateway: RunningGateway) ->
 
 
 @pytest.mark.parametrize("stop", ["are", "how are", "\n"])
-def test_stop_string_never_shows(gateway: RunningGateway, stop: str) -> None:
+def test_a_stop_string_is_never_shown(gateway: RunningGateway, stop: str) -> None:
     text = "hello there, how are you" if stop != "\n" else "hello\n"
     gateway.engine.say = gateway.tokenizer.encode(text)
     gateway.engine.finish, gateway.engine.chunk = {"type": "stop", "matched": stop}, 1
@@ -119,7 +117,7 @@ def test_stop_string_never_shows(gateway: RunningGateway, stop: str) -> None:
     assert finish_of(chunks) == "stop"
 
 
-def test_text_that_only_began_like_a_stop_string_is_shown(gateway: RunningGateway) -> None:
+def test_text_that_only_starts_like_a_stop_string_is_shown(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     assert text_of(streamed(gateway, stop="there, friend")) == "hello there"
 

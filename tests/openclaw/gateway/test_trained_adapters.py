@@ -71,7 +71,7 @@ def test_each_named_key_is_answered_by_its_own_adapter(gateway: RunningGateway) 
         assert ask(gateway, key, f"{base}:{others}").status_code == 404
 
 
-def test_the_frozen_base_answers_a_key_without_a_name_and_nothing_learns_from_it(
+def test_the_frozen_base_answers_unnamed_keys_whose_turns_are_not_trained(
     gateway: RunningGateway,
 ) -> None:
     base = gateway.app.state.gateway.model_name
@@ -83,7 +83,9 @@ def test_the_frozen_base_answers_a_key_without_a_name_and_nothing_learns_from_it
     assert ask(gateway, "", f"{base}:ada").status_code == 404
 
 
-def test_names_that_are_no_keys_are_for_all_clients(start_gateway: StartGateway, tmp_path: Path) -> None:
+def test_adapter_names_that_are_not_keys_are_open_to_all_clients(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
     gateway = start_gateway(run_dir=str(tmp_path), api_keys="ada=key-ada", train_adapters=" ada , team ")
     gateway.says("hello there")
     base = gateway.app.state.gateway.model_name
@@ -96,7 +98,7 @@ def test_names_that_are_no_keys_are_for_all_clients(start_gateway: StartGateway,
     assert policies == ["policy::ada", "policy::team", "policy::team"]
 
 
-def test_the_base_answers_until_there_is_a_version_and_then_the_newest(
+def test_the_base_answers_until_a_version_exists_then_the_newest_version(
     gateway: RunningGateway, tmp_path: Path
 ) -> None:
     known = gateway.engine.adapters
@@ -115,7 +117,7 @@ def test_the_base_answers_until_there_is_a_version_and_then_the_newest(
     assert gateway.engine.requests[-1].get("lora_path") is None
 
 
-def test_the_status_has_the_versions_of_the_keys_own_adapters(
+def test_the_status_lists_the_versions_of_the_keys_own_adapters(
     gateway: RunningGateway, tmp_path: Path
 ) -> None:
     publish(tmp_path, "ada", 3)
@@ -134,7 +136,7 @@ def test_the_base_answers_while_the_live_version_cannot_be_read(
     assert gateway.engine.requests[-1].get("lora_path") is None
 
 
-def test_versions_of_an_adapter_are_listed_and_gone_back_to_by_its_name(
+def test_versions_of_an_adapter_are_listed_and_rolled_back_by_its_name(
     gateway: RunningGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(tmp_path, "ada", 1)
@@ -171,7 +173,7 @@ def answer_one(orders: VersionOrders) -> None:
     orders.finish(order, None)
 
 
-def test_dreams_and_canaries_ask_the_adapter_and_an_engine_that_lacks_it_loads_it(
+def test_dreams_and_test_questions_use_the_adapter_which_an_engine_loads_if_needed(
     gateway: RunningGateway, tmp_path: Path
 ) -> None:
     folder, known = publish(tmp_path, "ada", 1), gateway.engine.adapters
@@ -207,7 +209,7 @@ def test_dreams_and_canaries_ask_the_adapter_and_an_engine_that_lacks_it_loads_i
         ({"train_adapters": "ada", "enable_rl_intercept": False}, "nothing is learned from"),
     ],
 )
-def test_a_flag_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_flag_value_is_rejected(changes: dict[str, Any], message: str) -> None:
     values = {"model_path": "x", "enable_rl_intercept": True, "rl_buffer_dir": "y"} | changes
     with pytest.raises(ConfigError, match=message):
         Settings(**values)

@@ -63,7 +63,7 @@ def answer_before_the_body(gateway: RunningGateway, method: str, path: str) -> b
             return b""
 
 
-def test_no_route_reads_a_body_before_it_has_seen_a_key(start_gateway: StartGateway) -> None:
+def test_no_route_reads_a_body_before_checking_the_key(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=KEY, admin_key="admin")
     found = {route: answer_before_the_body(gateway, *route) for route in routes(gateway)}
     assert len(found) > 50
@@ -71,7 +71,7 @@ def test_no_route_reads_a_body_before_it_has_seen_a_key(start_gateway: StartGate
     assert seen == {}
 
 
-def test_with_client_keys_an_address_of_this_machine_is_no_key(
+def test_with_client_keys_a_local_address_needs_a_key_too(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     gateway = start_gateway(api_key=KEY, admin_key=None)
@@ -89,7 +89,7 @@ def test_with_client_keys_an_address_of_this_machine_is_no_key(
     assert httpx.get(f"{gateway.url}/v1/models", headers=bearer(made)).status_code == 401
 
 
-def test_the_made_key_is_the_same_at_the_next_start_and_a_given_one_wins(
+def test_a_generated_key_is_reused_and_a_configured_one_takes_precedence(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     keys = [
@@ -106,7 +106,7 @@ def test_a_server_without_a_folder_has_a_random_key(start_gateway: StartGateway)
     assert httpx.get(f"{gateway.url}/admin/processes").status_code == 401
 
 
-def test_a_key_file_that_is_a_link_or_empty_is_no_key(tmp_path: Path) -> None:
+def test_a_linked_or_empty_key_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("known-to-others\n")
     for make in (lambda path: path.symlink_to(tmp_path / "elsewhere"), lambda path: path.touch()):
         path = tmp_path / FILE
@@ -117,7 +117,7 @@ def test_a_key_file_that_is_a_link_or_empty_is_no_key(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_key_file_of_another_user_is_no_key(tmp_path: Path) -> None:
+def test_another_users_key_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("known-to-others\n")
     os.chown(tmp_path / FILE, NOBODY, NOBODY)
     with pytest.raises(ConfigError, match="another user's"):
@@ -148,7 +148,7 @@ def test_programs_of_the_user_find_the_key_by_the_run_that_serves_an_address(
 
 
 @needs_root
-def test_another_account_administers_nothing_although_no_key_is_set(gateway: RunningGateway) -> None:
+def test_another_user_cannot_administrate_even_without_a_key(gateway: RunningGateway) -> None:
     assert peer.can_tell()
     for method, path in [*routes(gateway), ("GET", "/"), ("GET", "/page/events")]:
         if path.startswith(("/admin", "/page")) or path == "/":
@@ -167,7 +167,7 @@ def test_if_the_kernel_cannot_identify_users_a_local_address_suffices(
     assert httpx.get(f"{gateway.url}/admin/processes").status_code == 200
 
 
-def test_invented_addresses_are_one_client(start_gateway: StartGateway) -> None:
+def test_spoofed_addresses_count_as_one_client(start_gateway: StartGateway) -> None:
     gateway = start_gateway(rate_limit=2)
     answers = [
         httpx.get(f"{gateway.url}/v1/models", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(4)
@@ -175,7 +175,7 @@ def test_invented_addresses_are_one_client(start_gateway: StartGateway) -> None:
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
 
 
-def test_a_proxy_that_is_trusted_names_the_client(start_gateway: StartGateway) -> None:
+def test_a_trusted_proxy_provides_the_client_address(start_gateway: StartGateway) -> None:
     gateway = start_gateway(rate_limit=1, trusted_proxies="127.0.0.1")
 
     def ask(*addresses: str) -> int:
@@ -213,7 +213,7 @@ def test_open_requests_to_the_page_and_to_administration_are_counted(start_gatew
     gateway.wait_for(lambda: status("/admin/now") == 401)
 
 
-def test_guesses_at_the_admin_key_come_to_an_end(start_gateway: StartGateway) -> None:
+def test_guesses_of_the_admin_key_are_rate_limited(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=KEY, admin_key="admin")
     with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
         half = WRONG_KEYS_A_MINUTE // 2
@@ -232,7 +232,7 @@ def test_guesses_at_the_admin_key_come_to_an_end(start_gateway: StartGateway) ->
         assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
-def test_right_keys_cost_no_guess() -> None:
+def test_correct_keys_do_not_count_as_guesses() -> None:
     guesses = Guesses(2)
     for _ in range(10):
         guesses.check("192.0.2.1")
@@ -240,7 +240,7 @@ def test_right_keys_cost_no_guess() -> None:
     guesses.check("192.0.2.1")
 
 
-def test_addresses_that_one_client_may_choose_from_are_one() -> None:
+def test_addresses_available_to_one_client_share_a_limit() -> None:
     same: Any = {network_of(one) for one in ("2001:db8::1", "2001:db8::ffff:2%eth0", "2001:db8:0:0:1:2:3:4")}
     assert same == {"2001:db8::/64"} and network_of("2001:db8:1::1") not in same
     assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"

@@ -64,13 +64,13 @@ def test_deep_json_is_refused(lively: RunningGateway) -> None:
             assert error(answer) == (400, "invalid_json")
 
 
-def test_text_that_is_no_unicode_is_refused(lively: RunningGateway) -> None:
+def test_text_that_is_not_unicode_is_rejected(lively: RunningGateway) -> None:
     for text in (b"\xff\xfe", b"\xc3", b"\xed\xa0\x80"):
         body = b'{"messages": [{"role": "user", "content": "' + text + b'"}]}'
         assert error(raw(lively, body)) == (400, "invalid_json")
 
 
-def test_half_a_surrogate_pair_is_the_replacement_character() -> None:
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
     for text, read in (
         (b"a\\ud800b", "a\ufffdb"),
         (b"\\uDFFF\\ud83d", "\ufffd\ufffd"),
@@ -103,12 +103,12 @@ def test_sampling_values_out_of_range_are_refused(lively: RunningGateway) -> Non
 @pytest.mark.parametrize(
     "session", ["a\nb", "a\x00b", "x" * 257, "\u202eabc"], ids=["line-break", "null", "long", "unprintable"]
 )
-def test_session_ids_that_are_no_names_are_refused(lively: RunningGateway, session: str) -> None:
+def test_invalid_session_ids_are_rejected(lively: RunningGateway, session: str) -> None:
     answer = post(lively, {"messages": HELLO, "session_id": session})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "session_id")
 
 
-def test_key_with_a_line_break_never_gets_in(lively: RunningGateway) -> None:
+def test_a_key_with_a_line_break_is_rejected(lively: RunningGateway) -> None:
     port = int(lively.url.rpartition(":")[2])
     for key in (b"secret-key\nX-Session-Id: y", b"secret\n-key", b"secret-key\x00", b"\xff\xfe"):
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
@@ -133,21 +133,21 @@ def test_key_with_a_line_break_never_gets_in(lively: RunningGateway) -> None:
         [{"role": "user", "content": []}],
     ],
 )
-def test_odd_histories_are_served_as_they_are(gateway: RunningGateway, messages: list[Any]) -> None:
+def test_unusual_histories_are_served_unchanged(gateway: RunningGateway, messages: list[Any]) -> None:
     gateway.says("hi")
     answer = post(gateway, {"messages": messages})
     assert answer.status_code == 200
     assert gateway.turn(answer.json()["id"]).messages == messages
 
 
-def test_unknown_fields_are_kept_out_of_the_way(gateway: RunningGateway) -> None:
+def test_unknown_fields_are_ignored_by_all_parts(gateway: RunningGateway) -> None:
     gateway.says("hi")
     odd = {"turn_index": -1, "__class__": {"x": 1}, "completion_id": "mine", "messages_": [], "é": None}
     answer = post(gateway, {"messages": HELLO, **odd}).json()
     assert answer["id"] != "mine" and gateway.turn(answer["id"]).turn_index == 0
 
 
-def test_sql_in_a_session_id_is_a_name(gateway: RunningGateway) -> None:
+def test_sql_in_a_session_id_is_plain_text(gateway: RunningGateway) -> None:
     gateway.says("hi")
     name = "x'; DROP TABLE turn; --"
     post(gateway, {"messages": HELLO})
@@ -160,7 +160,7 @@ def test_sql_in_a_session_id_is_a_name(gateway: RunningGateway) -> None:
     assert gone.json()["expired_turns"] == 1
 
 
-def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_room(
+def test_a_full_disk_fails_answers_and_serving_continues_when_space_is_free(
     gateway: RunningGateway,
 ) -> None:
     gateway.says("hi")
@@ -186,7 +186,7 @@ def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_ro
     assert "openclaw_store_up 1.0" in gateway.http.get("/metrics").text
 
 
-def test_locked_database_holds_the_answer_until_it_is_free(gateway: RunningGateway) -> None:
+def test_an_answer_waits_until_a_locked_database_is_free(gateway: RunningGateway) -> None:
     gateway.says("hi")
     lock = sqlite3.connect(gateway.buffer / "buffer.db", isolation_level=None, check_same_thread=False)
     lock.execute("BEGIN IMMEDIATE")
@@ -198,7 +198,7 @@ def test_locked_database_holds_the_answer_until_it_is_free(gateway: RunningGatew
     gateway.wait_for(lambda: sum(gateway.store.status.counts()["turns"].values()) == 2)
 
 
-def test_database_that_stays_locked_is_a_server_error(
+def test_a_permanently_locked_database_is_a_server_error(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openclaw.store.database.BUSY_TIMEOUT_SECONDS", 0.3)

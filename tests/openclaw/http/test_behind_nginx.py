@@ -84,7 +84,7 @@ def test_administration_and_the_page_reject_proxied_requests(outside: str) -> No
     assert httpx.get(f"{outside}/admin/now", headers={"Authorization": "Bearer admin"}).status_code == 200
 
 
-def test_clients_with_a_key_talk_through_it(outside: str, gateway: RunningGateway) -> None:
+def test_clients_with_a_key_can_use_the_proxy(outside: str, gateway: RunningGateway) -> None:
     gateway.says("hello there")
     body = {"messages": HELLO, "stream": True}
     assert httpx.post(f"{outside}/v1/chat/completions", json=body).status_code == 401
@@ -95,7 +95,7 @@ def test_clients_with_a_key_talk_through_it(outside: str, gateway: RunningGatewa
 
 
 @pytest.mark.parametrize("server", ["documented"], indirect=True)
-def test_people_log_in_through_it(outside: str) -> None:
+def test_users_can_log_in_through_the_proxy(outside: str) -> None:
     with httpx.Client(
         base_url=outside, headers={"Origin": outside, "Sec-Fetch-Site": "same-origin"}
     ) as browser:

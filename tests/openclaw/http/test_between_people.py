@@ -326,7 +326,7 @@ ROUTES: dict[str, tuple[str, Callable[[Town, str, Any], str]]] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_turn_is_for_the_key_that_made_it(town: Town, route: str) -> None:
+def test_a_turn_belongs_to_the_key_that_created_it(town: Town, route: str) -> None:
     table, attempt = ROUTES[route]
     wrong = []
     untouched = []
@@ -372,7 +372,7 @@ def in_own_memory(town: Town, asker: str) -> str:
 
 
 @pytest.mark.parametrize(("table", "attempt"), [(IN_PROMPT, in_prompt), (OWN_MEMORY, in_own_memory)])
-def test_a_memory_is_for_the_key_and_the_person_that_asked_for_it(
+def test_a_preference_applies_only_to_its_key_and_person(
     town: Town, table: str, attempt: Callable[[Town, str], str]
 ) -> None:
     wrong = []
@@ -388,7 +388,7 @@ def test_a_memory_is_for_the_key_and_the_person_that_asked_for_it(
     assert wrong == []
 
 
-def test_the_same_wish_under_the_same_name_of_another_key_takes_no_other_away(town: Town) -> None:
+def test_deleting_a_preference_keeps_the_equal_one_of_another_key(town: Town) -> None:
     complain(town, town.turn("ada:carol"))
     complain(town, town.turn("bob:carol"))
     assert len(town.gateway.store.memory.wishes("carol")) == 2
@@ -413,7 +413,7 @@ PRIVATE = (
 
 
 @pytest.mark.parametrize(("method", "path"), PRIVATE)
-def test_no_client_key_opens_what_is_the_administrators(town: Town, method: str, path: str) -> None:
+def test_no_client_key_opens_administrator_routes(town: Town, method: str, path: str) -> None:
     turn = town.turn("ada")
     for asker in ASKERS:
         answer = town.send(asker, method, path.format(turn=turn.completion_id), json=None)
@@ -422,7 +422,7 @@ def test_no_client_key_opens_what_is_the_administrators(town: Town, method: str,
     assert town.state(turn) == "captured"
 
 
-def test_a_side_turn_in_anothers_session_takes_nothing_over(town: Town) -> None:
+def test_a_side_turn_in_anothers_session_changes_no_ownership(town: Town) -> None:
     turn = town.turn("ada")
     for asker in ("bob", "common", "bob:carol"):
         words = {"messages": [{"role": "user", "content": "mine"}], "session_id": turn.session_id}
@@ -442,7 +442,7 @@ def test_a_side_turn_in_anothers_session_takes_nothing_over(town: Town) -> None:
     assert score.score == 1.0
 
 
-def test_a_main_turn_in_anothers_session_hides_nothing_from_the_other(town: Town) -> None:
+def test_a_main_turn_in_anothers_session_hides_none_of_their_turns(town: Town) -> None:
     turn = town.turn("ada")
     words = [{"role": "user", "content": "mine"}]
     answer = town.post("bob", CHAT, messages=words, session_id=turn.session_id).json()
@@ -455,7 +455,7 @@ def test_a_main_turn_in_anothers_session_hides_nothing_from_the_other(town: Town
     assert rewarded.json()["turns"] == [{"completion_id": answer["id"], "score": 1.0, "status": "judging"}]
 
 
-def test_a_deleted_person_takes_no_turn_of_another_along(town: Town) -> None:
+def test_deleting_a_person_deletes_no_turn_of_another(town: Town) -> None:
     of_ada, nameless, forged = town.turn("ada"), town.turn("common"), town.turn("bob:ada")
     words = [{"role": "user", "content": "mine"}]
     for session in (of_ada.session_id, nameless.session_id):
@@ -498,9 +498,7 @@ ada         +      +    -
 
 
 @pytest.mark.parametrize("route", [name for name in ROUTES if ROUTES[name][0] in (MAY_USE, MAY_JUDGE)])
-def test_without_keys_a_user_sorts_and_nothing_else_is_walled_off(
-    start_gateway: StartGateway, route: str
-) -> None:
+def test_without_keys_the_user_field_only_labels_data(start_gateway: StartGateway, route: str) -> None:
     town = Town(start_gateway(api_key=None))
     town.gateway.says(ANSWER)
     _, attempt = ROUTES[route]
@@ -516,7 +514,7 @@ def test_without_keys_a_user_sorts_and_nothing_else_is_walled_off(
     assert wrong == []
 
 
-def test_keys_that_are_taken_off_leave_a_named_keys_turns_alone(start_gateway: StartGateway) -> None:
+def test_removing_keys_does_not_open_a_named_keys_turns(start_gateway: StartGateway) -> None:
     keyed = Town(start_gateway(api_keys="ada=key-ada", api_key=None))
     keyed.gateway.says(ANSWER)
     turn = keyed.turn("ada")

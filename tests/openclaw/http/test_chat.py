@@ -6,7 +6,7 @@ from tests.fakes.chat_client import HELLO, MODEL, ask, streamed
 from tests.fakes.running_gateway import RunningGateway
 
 
-def test_whole_answer_has_text_usage_and_session(gateway: RunningGateway) -> None:
+def test_a_non_streaming_answer_has_text_usage_and_session(gateway: RunningGateway) -> None:
     ids = gateway.says("the answer is 42.")
     answer = ask(gateway)
     assert answer.choices[0].message.content == "the answer is 42."
@@ -16,7 +16,7 @@ def test_whole_answer_has_text_usage_and_session(gateway: RunningGateway) -> Non
     assert answer.session_id == gateway.turn(answer.id).session_id
 
 
-def test_ids_and_log_probs_do_not_leak_unasked(gateway: RunningGateway) -> None:
+def test_ids_and_log_probs_are_returned_only_if_requested(gateway: RunningGateway) -> None:
     gateway.says("hello")
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}).json()
     assert set(answer) == {"id", "object", "created", "model", "session_id", "choices", "usage"}
@@ -33,7 +33,7 @@ def test_sampling_options_reach_the_engine(gateway: RunningGateway) -> None:
     assert gateway.engine.requests[1]["sampling_params"]["temperature"] == 0.7  # generation_config.json
 
 
-def test_log_probs_of_every_token_are_given_when_asked(gateway: RunningGateway) -> None:
+def test_log_probs_of_every_token_are_returned_if_requested(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     whole = ask(gateway, logprobs=True, top_logprobs=2).choices[0].logprobs.content
     assert "".join(entry.token for entry in whole) == "hello there"
@@ -43,14 +43,14 @@ def test_log_probs_of_every_token_are_given_when_asked(gateway: RunningGateway) 
     assert [entry.logprob for entry in pieces] == [entry.logprob for entry in whole]
 
 
-def test_thinking_can_be_switched_off(gateway: RunningGateway) -> None:
+def test_reasoning_can_be_disabled(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
-def test_developer_is_system_and_parts_are_text(gateway: RunningGateway) -> None:
+def test_developer_messages_are_system_messages_and_parts_are_joined(gateway: RunningGateway) -> None:
     gateway.says("hello")
     parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
     ask(gateway, messages=[{"role": "developer", "content": "be kind"}, {"role": "user", "content": parts}])

@@ -23,7 +23,7 @@ def ask(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.chat.completions.create(**asked)
 
 
-def test_each_of_several_answers_is_a_turn_of_one_session(gateway: RunningGateway) -> None:
+def test_several_answers_are_turns_of_one_session(gateway: RunningGateway) -> None:
     ids = gateway.says("hello there")
     answer = ask(gateway, n=3, seed=5, logprobs=True)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
@@ -46,7 +46,7 @@ def test_several_answers_are_streamed_by_index(gateway: RunningGateway) -> None:
     assert len({c.id for c in chunks}) == 1 and chunks[-1].usage.completion_tokens > 2
 
 
-def test_several_answers_end_together_when_the_engine_refuses(gateway: RunningGateway) -> None:
+def test_several_answers_fail_together_if_the_engine_rejects_one(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "no room"
     with pytest.raises(openai.BadRequestError, match="no room"):
         ask(gateway, n=3)
@@ -55,7 +55,7 @@ def test_several_answers_end_together_when_the_engine_refuses(gateway: RunningGa
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_named_call_is_begun_for_the_model(gateway: RunningGateway, choice: Any, stream: bool) -> None:
+def test_a_forced_call_is_started_in_the_prompt(gateway: RunningGateway, choice: Any, stream: bool) -> None:
     gateway.engine.say = gateway.tokenizer.encode(' {"path": "a.txt"}}\n</tool_call><|im_end|>')
     tools = [tool("read")] if choice == "required" else [tool("write"), tool("read")]
     answer = ask(gateway, tools=tools, tool_choice=choice, stream=stream)
@@ -74,7 +74,7 @@ def test_a_named_call_is_begun_for_the_model(gateway: RunningGateway, choice: An
     assert name == "read" and json.loads(arguments) == {"path": "a.txt"}
 
 
-def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: RunningGateway) -> None:
+def test_a_required_call_lets_the_model_choose_among_several_tools(gateway: RunningGateway) -> None:
     gateway.engine.say = gateway.tokenizer.encode('write", "arguments": {}}\n</tool_call><|im_end|>')
     answer = ask(gateway, tools=[tool("read"), tool("write")], tool_choice="required")
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -82,14 +82,16 @@ def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: RunningG
     assert answer.choices[0].message.tool_calls[0].function.name == "write"
 
 
-def test_a_call_to_a_tool_that_is_not_there_cannot_be_asked_for(gateway: RunningGateway) -> None:
+def test_forcing_an_unknown_tool_is_rejected(gateway: RunningGateway) -> None:
     for tools in (None, [tool("write")]):
         with pytest.raises(openai.BadRequestError, match="tool_choice"):
             ask(gateway, tools=tools, tool_choice={"type": "function", "function": {"name": "read"}})
 
 
 @pytest.mark.parametrize("chunk", [1, 1000])
-def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: RunningGateway, chunk: int) -> None:
+def test_without_parallel_calls_the_answer_ends_after_the_first_call(
+    gateway: RunningGateway, chunk: int
+) -> None:
     ids = gateway.says(f"{CALL}\n{CALL}\n{CALL}")
     gateway.engine.chunk, gateway.engine.pause = chunk, 0.003
     answer = ask(gateway, tools=[tool("read")], parallel_tool_calls=False)
@@ -102,7 +104,7 @@ def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: RunningG
         gateway.wait_for(lambda: gateway.engine.aborted)
 
 
-def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gateway: RunningGateway) -> None:
+def test_an_engine_without_grammars_is_reported_for_structured_answers(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "sampling_params.json_schema: unknown"
     with pytest.raises(openai.BadRequestError, match="SGLang") as caught:
         ask(gateway, response_format={"type": "json_object"})
@@ -127,7 +129,7 @@ def test_bias_and_penalties_reach_the_engine_and_are_recorded_in_the_turn(gatewa
 
 
 @pytest.mark.parametrize("fields", [{"reasoning_effort": "none"}, {"enable_thinking": False}])
-def test_thinking_is_switched_off_by_the_fields_that_clients_send(
+def test_reasoning_is_disabled_by_the_fields_that_clients_send(
     gateway: RunningGateway, fields: dict[str, Any]
 ) -> None:
     gateway.says("hello")
@@ -151,9 +153,7 @@ def test_thinking_is_switched_off_by_the_fields_that_clients_send(
         {"guided_json": {"type": "object"}},
     ],
 )
-def test_what_this_server_does_not_have_is_refused_by_name(
-    gateway: RunningGateway, field: dict[str, Any]
-) -> None:
+def test_unsupported_options_are_rejected_by_name(gateway: RunningGateway, field: dict[str, Any]) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(gateway, extra_body=field)
     assert caught.value.param == next(iter(field))
@@ -161,7 +161,7 @@ def test_what_this_server_does_not_have_is_refused_by_name(
     assert ask(gateway, extra_body=dict.fromkeys(field)).choices[0].message.content == "hello"
 
 
-def test_unknown_template_options_are_without_effect(gateway: RunningGateway) -> None:
+def test_unknown_template_options_have_no_effect(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False, "mood": "merry"}})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -170,7 +170,7 @@ def test_unknown_template_options_are_without_effect(gateway: RunningGateway) ->
 
 @pytest.mark.parametrize("route", ["responses", "messages"])
 @pytest.mark.parametrize("field", [{"guided_json": {"type": "object"}}, {"min_tokens": 5}])
-def test_other_dialects_refuse_it_by_name_too(
+def test_other_apis_reject_the_option_by_name(
     gateway: RunningGateway, route: str, field: dict[str, Any]
 ) -> None:
     asked: dict[str, Any] = (

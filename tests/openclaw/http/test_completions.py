@@ -14,7 +14,7 @@ def complete(gateway: RunningGateway, **options: Any) -> Any:
     return gateway.client.completions.create(**{"model": "small-qwen3", "prompt": "hello", **options})
 
 
-def test_a_prompt_is_sent_as_it_stands_and_its_text_comes_untrimmed(gateway: RunningGateway) -> None:
+def test_a_raw_prompt_is_sent_unchanged_and_its_answer_is_not_trimmed(gateway: RunningGateway) -> None:
     ids = gateway.says("  there, <think>\n how are you ")
     answer = complete(gateway, max_tokens=90)
     assert (
@@ -28,7 +28,7 @@ def test_a_prompt_is_sent_as_it_stands_and_its_text_comes_untrimmed(gateway: Run
     assert turn.state == "captured" and answer.usage.prompt_tokens == len(turn.prompt_ids)
 
 
-def test_ids_are_kept_to_the_letter(gateway: RunningGateway) -> None:
+def test_prompt_ids_are_kept_unchanged(gateway: RunningGateway) -> None:
     gateway.says(" there")
     ids = [gateway.tokenizer.encode(letter)[0] for letter in "hello"]
     answer = complete(gateway, prompt=ids, echo=True)
@@ -51,7 +51,7 @@ def test_several_prompts_and_answers_are_distinguished_by_index(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_log_probs_have_the_shape_of_completions(gateway: RunningGateway, stream: bool) -> None:
+def test_log_probs_have_the_format_of_the_completions_api(gateway: RunningGateway, stream: bool) -> None:
     ids = gateway.says(" there, 你好")
     answer = complete(gateway, logprobs=2, stream=stream, max_tokens=40)
     parts = [part.choices[0].logprobs for part in (answer if stream else [answer])]
@@ -69,7 +69,7 @@ def test_sixteen_tokens_are_the_default_and_usage_ends_a_stream(gateway: Running
     assert chunks[-1].usage.completion_tokens == 16 and chunks[-2].choices[0].finish_reason == "length"
 
 
-def test_a_chat_never_goes_on_from_the_ids_of_a_raw_prompt(gateway: RunningGateway) -> None:
+def test_a_chat_never_continues_the_ids_of_a_raw_prompt(gateway: RunningGateway) -> None:
     gateway.says("hi")
     complete(gateway)
     talk: Any = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
@@ -95,7 +95,9 @@ def test_a_chat_never_goes_on_from_the_ids_of_a_raw_prompt(gateway: RunningGatew
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
-def test_wrong_fields_are_named(gateway: RunningGateway, options: dict[str, Any], param: str) -> None:
+def test_invalid_fields_are_reported_by_name(
+    gateway: RunningGateway, options: dict[str, Any], param: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         complete(gateway, **options)
     assert caught.value.param == param and gateway.engine.requests == []

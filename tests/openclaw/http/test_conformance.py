@@ -29,20 +29,20 @@ def test_client_passes_every_check(keyed: RunningGateway, client: str) -> None:
     ]
 
 
-def test_node_s_client_passes_every_check(keyed: RunningGateway) -> None:
+def test_the_node_client_passes_every_check(keyed: RunningGateway) -> None:
     found = outcomes(keyed, "openai-node")
     if found[0].skipped:
         pytest.skip(f"Node's conformance checks were NOT run: {found[0].skipped}")
     assert [(one.check, one.error) for one in found] == [(check, "") for check in CHECKS]
 
 
-def test_a_server_that_cuts_calls_by_length_passes_too(keyed: RunningGateway) -> None:
+def test_a_server_that_truncates_calls_by_length_also_passes(keyed: RunningGateway) -> None:
     keyed.engine.finish = {"type": "length"}
     keyed.engine.say = keyed.tokenizer.encode(' {"city": "Par')
     found = list(run(Target(keyed.url, KEY, "small-qwen3"), ["openai-python", "langchain", "anthropic"]))
     assert [one for one in found if one.error] == []
 
 
-def test_a_missing_client_is_named(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_is_reported(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert [(one.check, bool(one.skipped)) for one in outcomes(gateway, "curl")] == [("all", True)]

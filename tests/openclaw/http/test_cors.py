@@ -18,13 +18,13 @@ HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 ALLOWED = "access-control-allow-origin"
 
 
-def test_without_the_setting_nothing_is_open(gateway: RunningGateway) -> None:
+def test_without_the_setting_no_origin_is_allowed(gateway: RunningGateway) -> None:
     answer = gateway.http.options("/v1/chat/completions", headers=ASK)
     assert ALLOWED not in answer.headers and answer.status_code >= 400
     assert gateway.http.post("/v1/chat/completions", json=HELLO, headers={"Origin": SITE}).status_code == 403
 
 
-def test_a_named_site_may_use_the_api_and_nothing_else(start_gateway: StartGateway) -> None:
+def test_an_allowed_origin_may_use_only_the_api(start_gateway: StartGateway) -> None:
     gateway = start_gateway(cors_origin=(SITE,))
     gateway.says("hello")
     asked = gateway.http.options("/v1/chat/completions", headers=ASK)
@@ -45,6 +45,6 @@ def test_a_named_site_may_use_the_api_and_nothing_else(start_gateway: StartGatew
 
 
 @pytest.mark.parametrize("origin", ["*", "chat.example.com", "https://a.example/path", "https://*.example"])
-def test_an_origin_is_one_site(origin: str) -> None:
+def test_an_origin_must_be_a_single_site(origin: str) -> None:
     with pytest.raises(ConfigError, match="--cors-origin"):
         Settings(model_path="x", cors_origin=(origin,))

@@ -7,7 +7,7 @@ import html
 from tests.fakes.running_gateway import RunningGateway
 
 
-def test_every_route_is_on_the_page_with_what_it_takes(gateway: RunningGateway) -> None:
+def test_the_page_lists_every_route_with_its_parameters(gateway: RunningGateway) -> None:
     text = html.unescape(gateway.http.get("/docs").text)
     document = gateway.http.get("/openapi.json").json()
     for path, operations in document["paths"].items():
@@ -24,6 +24,6 @@ def test_the_page_needs_no_key_and_shows_none(gateway: RunningGateway) -> None:
     assert answer.status_code == 200 and "secret-key" not in answer.text
 
 
-def test_a_host_name_from_outside_is_text_on_the_page(gateway: RunningGateway) -> None:
+def test_an_untrusted_host_name_is_escaped_on_the_page(gateway: RunningGateway) -> None:
     answer = gateway.http.get("/docs", headers={"Host": "a<b>"})
     assert "<b>" not in answer.text

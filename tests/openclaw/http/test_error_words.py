@@ -40,7 +40,9 @@ def test_rate_limits(start_gateway: StartGateway, route: str) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_wrong_keys_unknown_models_and_long_prompts(keyed: RunningGateway, route: str) -> None:
+def test_wrong_keys_unknown_models_and_long_prompts_have_their_error_codes(
+    keyed: RunningGateway, route: str
+) -> None:
     wrong = keyed.http.post(route, json=TALK, headers={"Authorization": "Bearer other"})
     status, kind, code, message = error_of(wrong, route)
     assert (status, kind) == (401, "authentication_error") and code in (None, "invalid_api_key")
@@ -52,7 +54,7 @@ def test_wrong_keys_unknown_models_and_long_prompts(keyed: RunningGateway, route
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_model_that_is_not_there(start_gateway: StartGateway, route: str) -> None:
+def test_an_unknown_model_has_each_apis_error(start_gateway: StartGateway, route: str) -> None:
     gateway = start_gateway(strict_model_name=True)
     status, kind, code, message = error_of(gateway.http.post(route, json={**TALK, "model": "other"}), route)
     assert status == 404 and kind in ("invalid_request_error", "not_found_error")
@@ -82,7 +84,7 @@ def test_timeouts(start_gateway: StartGateway, route: str) -> None:
         (504, "timeout_error"),
     ],
 )
-def test_anthropic_s_types_by_status(status: int, kind: str) -> None:
+def test_error_types_follow_anthropics_statuses(status: int, kind: str) -> None:
     body = ClientError("x", status=status).body_for("/v1/messages")
     assert body["error"]["type"] == kind
     long = PromptTooLongError(5, 4).body_for("/v1/messages/count_tokens")

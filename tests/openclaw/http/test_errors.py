@@ -81,7 +81,7 @@ def test_wrong_fields_are_named_and_nothing_is_stored(gateway: RunningGateway) -
 @pytest.mark.parametrize(
     "data", [b"{not json", b"", b"[1]", b"\xff\xfe", b'"text"', b'{"messages": "\\ud800"}']
 )
-def test_what_is_no_json_object_is_refused(gateway: RunningGateway, data: bytes) -> None:
+def test_a_body_that_is_not_a_json_object_is_rejected(gateway: RunningGateway, data: bytes) -> None:
     answer = post(gateway, None, json=None, content=data)
     assert answer.status_code == 400 and answer.json()["error"]["code"] in ("invalid_json", None)
 
@@ -115,14 +115,14 @@ def test_overflow_errors_have_the_message_of_each_api(
     assert answer.status_code == 400 and "maximum context length is 2048 tokens" in answer.text
 
 
-def test_answer_longer_than_the_context_is_cut_to_what_is_left(gateway: RunningGateway) -> None:
+def test_an_answer_is_cut_at_the_end_of_the_context(gateway: RunningGateway) -> None:
     gateway.says("hello")
     assert post(gateway, {"messages": HELLO, "max_completion_tokens": 8192}).status_code == 200
     sent = gateway.engine.requests[0]
     assert sent["sampling_params"]["max_new_tokens"] == 2048 - len(sent["input_ids"])
 
 
-def test_the_one_model_answers_to_any_name_with_one_warning(
+def test_any_model_name_is_accepted_with_one_warning(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_unknown_fields_are_ignored(gateway: RunningGateway) -> None:
     assert post(gateway, {"messages": HELLO, "store": False, "metadata": {"a": 1}}).status_code == 200
 
 
-def test_store_that_cannot_be_read_is_a_server_error(gateway: RunningGateway) -> None:
+def test_an_unreadable_store_is_a_server_error(gateway: RunningGateway) -> None:
     gateway.says("hello")
     for file in gateway.buffer.iterdir():
         file.unlink()

@@ -25,7 +25,7 @@ def judgements(gateway: RunningGateway, completion_id: str) -> list[Any]:
     return list(gateway.store.feedback.judgements_of(gateway.turn(completion_id).id))
 
 
-def test_thumb_on_an_answer_becomes_a_judgement(gateway: RunningGateway) -> None:
+def test_a_thumb_on_an_answer_becomes_a_judgement(gateway: RunningGateway) -> None:
     gateway.says("hi")
     said = answer(gateway)
     told = tell(gateway, completion_id=said["id"], thumbs="down", text=" shorter, please ")
@@ -41,7 +41,7 @@ def test_thumb_on_an_answer_becomes_a_judgement(gateway: RunningGateway) -> None
     assert gateway.turn(said["id"]).state == "answered"
 
 
-def test_session_alone_means_its_last_answer(gateway: RunningGateway) -> None:
+def test_feedback_with_only_a_session_is_for_its_last_answer(gateway: RunningGateway) -> None:
     gateway.says("hi")
     first, last = (answer(gateway, session_id="s")["id"] for _ in range(2))
     assert tell(gateway, session_id="s", score=0.5).json()["completion_id"] == last
@@ -64,12 +64,14 @@ def test_session_alone_means_its_last_answer(gateway: RunningGateway) -> None:
         ({"session_id": "s", "text": "   "}, "score"),
     ],
 )
-def test_wrong_feedback_is_named(gateway: RunningGateway, body: dict[str, Any], param: str) -> None:
+def test_invalid_feedback_is_reported_by_field(
+    gateway: RunningGateway, body: dict[str, Any], param: str
+) -> None:
     told = tell(gateway, **body)
     assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
 
 
-def test_feedback_on_what_was_never_answered_is_not_found(gateway: RunningGateway) -> None:
+def test_feedback_on_an_unknown_answer_is_not_found(gateway: RunningGateway) -> None:
     gateway.says("hi")
     private = answer(gateway, train=False)
     for body in ({"completion_id": "chatcmpl-x"}, {"session_id": "x"}, {"completion_id": private["id"]}):
@@ -96,7 +98,7 @@ def test_another_persons_answer_cannot_be_rated(start_gateway: StartGateway) -> 
             assert word.status_code == status
 
 
-def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: StartGateway) -> None:
+def test_a_service_with_one_key_may_give_feedback_for_each_of_its_users(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="service=key-s")
     gateway.says("hi")
     with httpx.Client(base_url=gateway.url, headers={"Authorization": "Bearer key-s"}) as service:
@@ -107,7 +109,7 @@ def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: Star
             assert service.get(f"/v1/turns/{said}", params={"user": user}).status_code == status
 
 
-def test_feedback_needs_the_key_that_saw_the_answer_where_keys_have_names(
+def test_with_named_keys_feedback_needs_the_key_of_the_answer(
     start_gateway: StartGateway,
 ) -> None:
     gateway = start_gateway(api_keys="ada=ka,bob=kb", api_key="plain")

@@ -109,7 +109,9 @@ def send(gateway: RunningGateway, path: str, body: object) -> None:
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_described_requests_are_served_or_refused(gateway: RunningGateway, path: str) -> None:
+def test_documented_requests_are_served_or_rejected_without_server_errors(
+    gateway: RunningGateway, path: str
+) -> None:
     schema = schemathesis.openapi.from_asgi("/openapi.json", gateway.app)
 
     @FEW
@@ -122,7 +124,9 @@ def test_described_requests_are_served_or_refused(gateway: RunningGateway, path:
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_odd_messages_and_fields_are_served_or_refused(gateway: RunningGateway, path: str) -> None:
+def test_unusual_messages_and_fields_are_served_or_rejected_without_server_errors(
+    gateway: RunningGateway, path: str
+) -> None:
     @FEW
     @given(
         messages=st.lists(MESSAGE, max_size=5),

@@ -64,9 +64,7 @@ def test_administration_rejects_proxied_requests(
     ],
     ids=["host", "key", "origin", "x-api-key", "x-train", "x-memory", "x-session-id"],
 )
-def test_a_header_that_counts_once_and_is_there_twice_is_refused(
-    gateway: RunningGateway, twice: tuple[str, ...]
-) -> None:
+def test_a_repeated_single_value_header_is_rejected(gateway: RunningGateway, twice: tuple[str, ...]) -> None:
     gateway.says("hi")
     answer = exchange(gateway, *twice, f"Content-Length: {len(HELLO)}")
     assert b" 400 " in answer.splitlines()[0] and b"more than one" in answer
@@ -84,7 +82,7 @@ def test_a_header_that_counts_once_and_is_there_twice_is_refused(
         ("X-A: b\n\tfolded: c", f"Content-Length: {len(HELLO)}", "Transfer-Encoding: chunked, identity"),
     ],
 )
-def test_a_body_whose_length_could_be_read_in_two_ways_is_never_two_requests(
+def test_a_body_with_ambiguous_length_is_never_parsed_as_two_requests(
     gateway: RunningGateway, framing: tuple[str, ...]
 ) -> None:
     gateway.says("hi")
@@ -94,7 +92,7 @@ def test_a_body_whose_length_could_be_read_in_two_ways_is_never_two_requests(
     assert gateway.http.get("/v1/models").status_code == 200
 
 
-def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: StartGateway) -> None:
+def test_a_cross_site_post_of_plain_text_is_rejected(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=None)
     gateway.says("hi")
     url = f"{gateway.url}/v1/chat/completions"
@@ -110,7 +108,7 @@ def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: 
     "host",
     ["evil.example@127.0.0.1", "127.0.0.1/evil", "127.0.0.1#evil.example", "127.0.0.1?", "evil\\@localhost"],
 )
-def test_a_host_that_is_more_than_a_name_and_a_port_is_no_host_of_ours(
+def test_a_host_header_with_more_than_name_and_port_is_rejected(
     start_gateway: StartGateway, host: str
 ) -> None:
     gateway = start_gateway(api_key=None)

@@ -34,7 +34,9 @@ def connect(gateway: RunningGateway) -> socket.socket:
     ],
     ids=["headers", "a header", "address", "trailers", "chunk extension"],
 )
-def test_bytes_outside_a_body_are_limited(gateway: RunningGateway, begin: bytes, more: bytes) -> None:
+def test_too_many_bytes_outside_a_body_close_the_connection(
+    gateway: RunningGateway, begin: bytes, more: bytes
+) -> None:
     data = more * (1 + 65536 // len(more))
     with connect(gateway) as connection:
         connection.sendall(begin)
@@ -57,7 +59,7 @@ def test_an_idle_connection_is_closed(start_gateway: StartGateway, sent: bytes) 
     assert (b" 200 " in got) == sent.endswith(b"Ho")
 
 
-def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: StartGateway) -> None:
+def test_an_answer_may_take_longer_than_the_header_timeout(start_gateway: StartGateway) -> None:
     gateway = start_gateway(client_timeout=0.3)
     gateway.says("one two three four five six")
     gateway.engine.pause = 0.2
@@ -65,7 +67,7 @@ def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: S
     assert answer.status_code == 200 and answer.elapsed.total_seconds() > 0.6
 
 
-def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: RunningGateway) -> None:
+def test_too_long_request_headers_are_rejected_with_the_reason(gateway: RunningGateway) -> None:
     long = {"X-A": "b" * (LONGEST_HEAD - 1000), "X-B": "b" * 500}
     assert gateway.http.get("/v1/models", headers=long).status_code == 200
     with connect(gateway) as connection:
@@ -75,9 +77,7 @@ def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: RunningGate
 
 
 @pytest.mark.parametrize("sent_in", [1, 2])
-def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(
-    gateway: RunningGateway, sent_in: int
-) -> None:
+def test_too_long_headers_are_rejected_in_any_chunking(gateway: RunningGateway, sent_in: int) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-A: %s\r\n\r\n{}" % (
         b"b" * 100_000
     )
@@ -89,7 +89,7 @@ def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(
     assert b" 431 " in answer and b"headers_too_large" in answer
 
 
-def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: RunningGateway) -> None:
+def test_a_body_in_chunks_of_one_byte_is_accepted(gateway: RunningGateway) -> None:
     gateway.says("hi")
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 700 + b'"}]}'
     padded = body + b" " * (LONGEST_HEAD // 4)
@@ -101,7 +101,7 @@ def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: RunningGateway) -> None
         assert b" 200 OK" in connection.recv(65536)
 
 
-def test_a_client_that_leaves_inside_its_request_is_no_error(
+def test_a_client_that_disconnects_during_its_request_logs_no_error(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -137,25 +137,23 @@ def test_session_ids_in_headers_are_utf_8(gateway: RunningGateway) -> None:
         ("/v1/feedback", {"session_id": "s", "score": 1, "user": 5}),
     ],
 )
-def test_wrong_shapes_are_never_a_fault_of_the_server(
-    gateway: RunningGateway, path: str, body: object
-) -> None:
+def test_invalid_shapes_never_cause_a_server_error(gateway: RunningGateway, path: str, body: object) -> None:
     gateway.says("hi")
     assert gateway.http.post(path, json=body).status_code in (200, 400, 404)
 
 
 @pytest.mark.parametrize("limit", ["²", "9" * 30, "-1", "1.5", ""])
-def test_limits_that_are_no_numbers_are_refused(gateway: RunningGateway, limit: str) -> None:
+def test_limits_that_are_not_numbers_are_rejected(gateway: RunningGateway, limit: str) -> None:
     assert gateway.http.get("/admin/turns", params={"limit": limit}).status_code == 400
 
 
 @pytest.mark.parametrize("wish", ["of", "none", "disabled", "2"])
-def test_a_wish_for_privacy_that_is_spelled_wrong_is_refused(gateway: RunningGateway, wish: str) -> None:
+def test_an_invalid_privacy_value_is_rejected(gateway: RunningGateway, wish: str) -> None:
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}, headers={"X-Train": wish})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "train"
 
 
-def test_health_can_be_asked_without_a_body(gateway: RunningGateway) -> None:
+def test_health_supports_head_requests(gateway: RunningGateway) -> None:
     assert [gateway.http.head(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
@@ -173,7 +171,7 @@ def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: RunningGate
     assert b64encode(hashlib.sha256(style[1].encode()).digest()).decode() in policy
 
 
-def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: RunningGateway) -> None:
+def test_sessions_with_a_slash_in_their_id_can_be_ended_and_deleted(gateway: RunningGateway) -> None:
     gateway.says("hi")
     gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "a/b"})
     ended = gateway.http.delete("/admin/sessions/a%2Fb").json()
@@ -182,7 +180,7 @@ def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: 
     assert gateway.http.delete("/admin/sessions/a%00b/content").status_code == 404
 
 
-def test_ending_a_session_deletes_no_other_whose_id_begins_as_its_own(gateway: RunningGateway) -> None:
+def test_ending_a_session_deletes_no_session_with_the_same_id_prefix(gateway: RunningGateway) -> None:
     gateway.says("hi")
 
     def talk(session: str) -> None:
@@ -208,7 +206,7 @@ def test_ending_a_session_deletes_no_other_whose_id_begins_as_its_own(gateway: R
     assert gateway.http.delete("/admin/sessions/x/content").json()["deleted"]["turns"] == 1
 
 
-def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway: StartGateway) -> None:
+def test_administration_rejects_foreign_host_names(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_key=None)
     for host, status in (
         ("evil.example:30000", 403),
@@ -220,6 +218,6 @@ def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway:
 
 
 @pytest.mark.parametrize("seed", [2**63, 2**63 - 1, -(2**63) - 1])
-def test_seeds_that_an_engine_s_64_bits_cannot_hold_are_refused(gateway: RunningGateway, seed: int) -> None:
+def test_seeds_beyond_64_bits_are_rejected(gateway: RunningGateway, seed: int) -> None:
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "seed": seed, "n": 16})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "seed"

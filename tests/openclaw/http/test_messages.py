@@ -33,7 +33,7 @@ def streamed(gateway: RunningGateway, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_thinking_text_and_a_call_are_blocks(gateway: RunningGateway, how: Any) -> None:
+def test_reasoning_text_and_a_call_are_content_blocks(gateway: RunningGateway, how: Any) -> None:
     gateway.says(f"<think>\nso\n</think>\n\nlet me see\n{CALL}")
     gateway.engine.chunk = 1
     answer = how(gateway, tools=TOOLS, thinking={"type": "enabled", "budget_tokens": 1024})
@@ -61,7 +61,7 @@ def test_a_conversation_is_one_session_and_each_turn_answers_the_last(gateway: R
     assert "<tool_response>\n42\n</tool_response>" in prompt and "be kind" in prompt
 
 
-def test_without_thinking_asked_for_the_model_does_not_think(gateway: RunningGateway) -> None:
+def test_without_a_thinking_request_the_model_does_not_reason(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway)
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -69,14 +69,14 @@ def test_without_thinking_asked_for_the_model_does_not_think(gateway: RunningGat
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_a_call_cut_by_length_is_no_block(gateway: RunningGateway, how: Any) -> None:
+def test_a_truncated_call_is_not_a_tool_block(gateway: RunningGateway, how: Any) -> None:
     limit = len(gateway.says(f"let me see\n{CALL}")) - 3
     answer = how(gateway, tools=TOOLS, max_tokens=limit)
     assert [block.type for block in answer.content] == ["text"] and answer.stop_reason == "max_tokens"
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_a_stop_sequence_is_named(gateway: RunningGateway, how: Any) -> None:
+def test_the_matched_stop_sequence_is_reported(gateway: RunningGateway, how: Any) -> None:
     gateway.engine.say = gateway.tokenizer.encode("hello there")
     gateway.engine.finish = {"type": "stop", "matched": "there"}
     answer = how(gateway, stop_sequences=["there"])
@@ -84,7 +84,7 @@ def test_a_stop_sequence_is_named(gateway: RunningGateway, how: Any) -> None:
     assert answer.content[0].text.strip() == "hello"
 
 
-def test_a_tool_can_be_demanded(gateway: RunningGateway) -> None:
+def test_a_tool_call_can_be_required(gateway: RunningGateway) -> None:
     gateway.engine.say = gateway.tokenizer.encode(' {"path": "b"}}\n</tool_call><|im_end|>')
     answer = ask(gateway, tools=TOOLS, tool_choice={"type": "any", "disable_parallel_tool_use": True})
     assert answer.content[0].input == {"path": "b"}
@@ -108,14 +108,14 @@ def test_tokens_are_counted_without_an_answer(gateway: RunningGateway) -> None:
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
-def test_errors_have_anthropic_s_form(gateway: RunningGateway, options: dict[str, Any], word: str) -> None:
+def test_errors_have_anthropics_format(gateway: RunningGateway, options: dict[str, Any], word: str) -> None:
     with pytest.raises(anthropic.BadRequestError, match=word) as caught:
         ask(gateway, **options)
     assert caught.value.body["type"] == "error"  # type: ignore[index]
     assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
 
 
-def test_a_wrong_key_has_its_status_and_another_model_is_the_one_that_is_served(
+def test_a_wrong_key_has_its_status_and_another_model_name_is_accepted(
     keyed: RunningGateway,
 ) -> None:
     wrong = anthropic.Anthropic(base_url=keyed.url, api_key="other", max_retries=0)
@@ -125,7 +125,7 @@ def test_a_wrong_key_has_its_status_and_another_model_is_the_one_that_is_served(
     assert ask(keyed, model="claude-x").model == "small-qwen3"
 
 
-def test_events_come_in_anthropic_s_order(gateway: RunningGateway) -> None:
+def test_events_have_anthropics_order(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     body = {"messages": HELLO, "max_tokens": 50, "stream": True}
     lines = gateway.http.post("/v1/messages", json=body).text.split("\n")
@@ -137,7 +137,7 @@ def test_events_come_in_anthropic_s_order(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("value", ["1" * 40, r'"\ud800"', "[" * 300 + "]" * 300])
-def test_a_call_with_json_that_few_can_write_is_answered(gateway: RunningGateway, value: str) -> None:
+def test_a_call_with_unusual_json_is_answered(gateway: RunningGateway, value: str) -> None:
     gateway.says(f'<tool_call>\n{{"arguments": {{"a": {value}}}, "name": "read"}}\n</tool_call>')
     tools = [{"name": "read", "input_schema": {"type": "object"}}]
     body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1500, "tools": tools}
@@ -147,7 +147,7 @@ def test_a_call_with_json_that_few_can_write_is_answered(gateway: RunningGateway
     assert gateway.store.status.counts()["turns"] == {"captured": 2}
 
 
-def test_an_answer_that_was_begun_is_refused_not_ignored(gateway: RunningGateway) -> None:
+def test_a_prefilled_answer_is_rejected_not_ignored(gateway: RunningGateway) -> None:
     begun = [*HELLO, {"role": "assistant", "content": "The answer is"}]
     for path, status in (("/v1/messages", 400), ("/v1/messages/count_tokens", 200)):
         assert gateway.http.post(path, json={"messages": begun, "max_tokens": 5}).status_code == status

@@ -40,6 +40,6 @@ def test_the_cells_of_the_notebook_run_in_order(
     names["http"].close()
 
 
-def test_the_notebook_names_commands_that_there_are() -> None:
+def test_the_notebook_names_existing_commands() -> None:
     named = set(re.findall(r"\./claw (\w+)", "".join(cells("markdown"))))
     assert named == {"start", "demo"}

@@ -41,7 +41,7 @@ def tokenised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     "text", ["a" * 7_000_000, "two words " * 700_000, "<|im_start|>" * 500_000, "\n \t" * 1_300_000]
 )
 @pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
-def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
+def test_a_too_long_text_is_rejected_before_tokenization(
     gateway: RunningGateway, tokenised: list[int], text: str, route: str
 ) -> None:
     body = {"max_tokens": 5}
@@ -63,7 +63,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
     ],
     ids=["enum", "properties", "description"],
 )
-def test_tools_that_cannot_fit_are_refused_before_they_are_read_as_tokens(
+def test_too_long_tools_are_rejected_before_tokenization(
     gateway: RunningGateway, tokenised: list[int], schema: dict[str, Any]
 ) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
@@ -85,7 +85,7 @@ def call_of(arguments: str) -> dict[str, Any]:
     ],
     ids=["words", "spaces", "call"],
 )
-def test_what_the_model_wrote_is_not_read_to_its_end_either_when_it_cannot_fit(
+def test_too_long_assistant_texts_are_not_fully_tokenized(
     gateway: RunningGateway, tokenised: list[int], answer: dict[str, Any]
 ) -> None:
     history = [HELLO, {"role": "assistant", **answer}, HELLO]
@@ -94,7 +94,7 @@ def test_what_the_model_wrote_is_not_read_to_its_end_either_when_it_cannot_fit(
     assert sum(tokenised) < 1_500_000
 
 
-def test_many_texts_of_the_model_are_read_until_they_cannot_fit(
+def test_many_assistant_texts_are_tokenized_until_the_context_is_full(
     gateway: RunningGateway, tokenised: list[int]
 ) -> None:
     answers = [{"role": "assistant", "content": f"word {number} " * 100} for number in range(6_000)]
@@ -103,7 +103,7 @@ def test_many_texts_of_the_model_are_read_until_they_cannot_fit(
     assert sum(tokenised) < 1_500_000  # of seven million
 
 
-def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway: RunningGateway) -> None:
+def test_reasoning_omitted_by_the_template_does_not_count_for_the_limit(gateway: RunningGateway) -> None:
     gateway.says("hi")
     thought = {"role": "assistant", "content": "9", "reasoning_content": "two words " * 500_000}
     answer = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO, thought, HELLO]})
@@ -122,7 +122,7 @@ def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway
     ],
     ids=["parts", "calls", "tools", "objects", "lists", "options"],
 )  # fmt: skip
-def test_more_pieces_than_a_conversation_has_are_refused_at_once(
+def test_too_many_message_parts_are_rejected_at_once(
     gateway: RunningGateway, tokenised: list[int], body: dict[str, Any], code: str | None
 ) -> None:
     refused = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO], **body})
@@ -130,7 +130,7 @@ def test_more_pieces_than_a_conversation_has_are_refused_at_once(
     assert sum(tokenised) < 20_000
 
 
-def test_an_error_does_not_send_a_long_wrong_value_back(start_gateway: StartGateway) -> None:
+def test_an_error_shortens_a_long_invalid_value(start_gateway: StartGateway) -> None:
     gateway = start_gateway(strict_model_name=True)
     refused = post(gateway, "hi", model="x" * 1_000_000)
     assert refused.status_code == 404 and len(refused.content) < 1_000
@@ -139,7 +139,7 @@ def test_an_error_does_not_send_a_long_wrong_value_back(start_gateway: StartGate
     assert refused.status_code == 400 and len(refused.content) < 1_000
 
 
-def test_tools_that_are_nested_too_deep_are_refused(gateway: RunningGateway) -> None:
+def test_too_deeply_nested_tools_are_rejected(gateway: RunningGateway) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(60):
         schema = {"type": "object", "properties": {"inner": schema}}
@@ -149,14 +149,14 @@ def test_tools_that_are_nested_too_deep_are_refused(gateway: RunningGateway) -> 
     assert answer.status_code == 400 and "nested" in answer.text
 
 
-def test_stop_strings_that_would_be_searched_for_long_are_refused(gateway: RunningGateway) -> None:
+def test_expensive_stop_strings_are_rejected(gateway: RunningGateway) -> None:
     gateway.says("a" * 50)
     answer = post(gateway, "hi", stop="a" * 100_000)
     assert answer.status_code == 400 and "1000 characters" in answer.text
     assert post(gateway, "hi", stop=["a" * 999 + "b"] * 16).status_code == 200
 
 
-def test_what_is_near_the_limit_is_counted_exactly(gateway: RunningGateway) -> None:
+def test_prompts_near_the_limit_are_counted_exactly(gateway: RunningGateway) -> None:
     gateway.says("yes")
     room = gateway.app.state.gateway.context_length
     for text in ("a b" * room, "word " * room):
@@ -166,7 +166,7 @@ def test_what_is_near_the_limit_is_counted_exactly(gateway: RunningGateway) -> N
     assert post(gateway, "word " * (room // 10)).status_code == 200
 
 
-def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: RunningGateway) -> None:
+def test_other_streams_do_not_wait_for_a_large_prompt(gateway: RunningGateway) -> None:
     gateway.says("yes")
     with ThreadPoolExecutor(4) as pool:
         large = [pool.submit(post, gateway, "two words " * 700_000) for _ in range(3)]
@@ -177,7 +177,7 @@ def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: RunningGateway
         assert {one.result().status_code for one in large} == {400}
 
 
-def test_one_client_cannot_have_more_requests_open_than_its_share(start_gateway: StartGateway) -> None:
+def test_one_clients_open_requests_are_limited(start_gateway: StartGateway) -> None:
     gateway = start_gateway(max_open_requests=2)
     gateway.says("hello there")
     gateway.engine.pause = 0.5
@@ -198,7 +198,7 @@ def test_one_client_cannot_fill_the_memory_with_bodies(start_gateway: StartGatew
     assert post(gateway, "hi").status_code == 200
 
 
-async def test_under_overload_side_turns_wait_first_and_main_turns_go_before_them() -> None:
+async def test_under_overload_main_turns_precede_side_turns() -> None:
     answers, order = RunningAnswers(2), []
     release = asyncio.Event()
 
@@ -218,7 +218,7 @@ async def test_under_overload_side_turns_wait_first_and_main_turns_go_before_the
     assert order == ["main 1", "main 2", "main 3", "side 1", "side 2"] and answers.running == 0
 
 
-async def test_a_client_that_leaves_while_it_waits_gives_its_place_up() -> None:
+async def test_a_waiting_client_that_disconnects_frees_its_place() -> None:
     answers, release = RunningAnswers(1), asyncio.Event()
 
     async def answer() -> None:
@@ -233,7 +233,7 @@ async def test_a_client_that_leaves_while_it_waits_gives_its_place_up() -> None:
     assert answers.running == 0 and answers.waiting == 0
 
 
-def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(
+def test_running_streams_continue_and_side_turns_wait_for_main_turns(
     start_gateway: StartGateway,
 ) -> None:
     gateway = start_gateway(max_running=2)
@@ -253,7 +253,7 @@ def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(
         assert side.result().status_code == 200
 
 
-def test_health_answers_while_every_place_is_taken(start_gateway: StartGateway) -> None:
+def test_health_responds_while_all_places_are_occupied(start_gateway: StartGateway) -> None:
     gateway = start_gateway(max_running=1)
     gateway.says("hello there, how are you today?")
     gateway.engine.pause = 0.3

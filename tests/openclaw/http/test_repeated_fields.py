@@ -28,7 +28,7 @@ ONCE = (
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/feedback", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("body", TWICE, ids=range(len(TWICE)))
-def test_a_field_that_is_there_twice_is_refused(gateway: RunningGateway, body: bytes, path: str) -> None:
+def test_a_duplicate_field_is_rejected(gateway: RunningGateway, body: bytes, path: str) -> None:
     gateway.says("hi")
     answer = gateway.http.post(path, content=body)
     assert (answer.status_code, "twice" in answer.text) == (400, True), answer.text
@@ -36,7 +36,7 @@ def test_a_field_that_is_there_twice_is_refused(gateway: RunningGateway, body: b
 
 
 @pytest.mark.parametrize("body", ONCE, ids=range(len(ONCE)))
-def test_quotation_marks_in_texts_are_no_fields(gateway: RunningGateway, body: bytes) -> None:
+def test_quotation_marks_in_texts_are_not_taken_for_fields(gateway: RunningGateway, body: bytes) -> None:
     gateway.says("hi")
     assert gateway.http.post("/v1/chat/completions", content=body).status_code == 200
 
@@ -51,7 +51,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_a_repeated_field_is_found_wherever_it_stands(value: object, ascii_only: bool) -> None:
+def test_a_duplicate_field_is_found_at_any_position(value: object, ascii_only: bool) -> None:
     whole = json.dumps({"a": value}, ensure_ascii=ascii_only)
     assert parse_body(whole.encode()) == {"a": value}
     for twice in (whole[:-1] + ', "\\u0061": 1}', '{"b": [' + whole[:-1] + ', "a": ""}]}'):

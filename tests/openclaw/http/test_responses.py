@@ -38,7 +38,7 @@ def test_reasoning_text_and_a_call_are_items(gateway: RunningGateway, how: Any) 
     assert turn.completion_ids == gateway.engine.say and turn.state == "captured"
 
 
-def test_a_response_goes_on_from_an_earlier_one(gateway: RunningGateway) -> None:
+def test_a_response_continues_an_earlier_one(gateway: RunningGateway) -> None:
     gateway.says(CALL)
     first = ask(gateway, tools=TOOLS, instructions="be kind")
     gateway.says("done")
@@ -51,7 +51,7 @@ def test_a_response_goes_on_from_an_earlier_one(gateway: RunningGateway) -> None
     assert "<tool_response>\n42\n</tool_response>" in prompt and "be kind" not in prompt
 
 
-def test_a_history_sent_as_items_is_found_again_too(gateway: RunningGateway) -> None:
+def test_a_history_sent_as_items_is_matched_to_its_session(gateway: RunningGateway) -> None:
     gateway.says(f"<think>\nso\n</think>\n\nlet me see\n{CALL}")
     first = ask(gateway, tools=TOOLS)
     items: list[Any] = [{"role": "user", "content": "hello"}]
@@ -65,7 +65,7 @@ def test_a_history_sent_as_items_is_found_again_too(gateway: RunningGateway) -> 
 
 
 @pytest.mark.parametrize("how", [ask, streamed])
-def test_a_call_cut_by_length_is_no_item(gateway: RunningGateway, how: Any) -> None:
+def test_a_truncated_call_is_not_an_output_item(gateway: RunningGateway, how: Any) -> None:
     limit = len(gateway.says(f"let me see\n{CALL}")) - 3
     answer = how(gateway, tools=TOOLS, max_output_tokens=limit)
     assert [item.type for item in answer.output] == ["message"]
@@ -81,7 +81,7 @@ def test_events_are_numbered_and_in_order(gateway: RunningGateway) -> None:
     assert names[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
 
 
-def test_an_effort_of_none_is_no_thinking(gateway: RunningGateway) -> None:
+def test_reasoning_effort_none_disables_reasoning(gateway: RunningGateway) -> None:
     gateway.says("hello")
     ask(gateway, reasoning={"effort": "none"})
     prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
@@ -101,13 +101,15 @@ def test_an_effort_of_none_is_no_thinking(gateway: RunningGateway) -> None:
         ({"instructions": 5}, "instructions"),
     ],
 )
-def test_wrong_fields_are_named(gateway: RunningGateway, options: dict[str, Any], param: str) -> None:
+def test_invalid_fields_are_reported_by_name(
+    gateway: RunningGateway, options: dict[str, Any], param: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(gateway, **options)
     assert caught.value.param == param and gateway.engine.requests == []
 
 
-def test_what_an_answer_never_has_may_be_asked_for(gateway: RunningGateway) -> None:
+def test_includes_of_absent_items_are_accepted(gateway: RunningGateway) -> None:
     gateway.says("hello")
     assert ask(gateway, include=["reasoning.encrypted_content"], top_logprobs=0).output_text == "hello"
 
@@ -133,7 +135,7 @@ def test_another_persons_response_cannot_be_continued(start_gateway: StartGatewa
     assert said("key-a", previous_response_id=first).status_code == 200
 
 
-def test_what_another_model_refused_is_read_as_text(gateway: RunningGateway) -> None:
+def test_refusals_of_another_model_are_parsed_as_text(gateway: RunningGateway) -> None:
     gateway.says("hi")
     refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]}
     history = [{"role": "user", "content": "hello"}, refusal, {"role": "user", "content": "why?"}]

@@ -29,7 +29,7 @@ def post(gateway: RunningGateway, headers: dict[str, str], **body: object) -> ht
     return httpx.post(f"{gateway.url}/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers)
 
 
-def test_named_keys_name_the_person_unless_the_request_does(start_gateway: StartGateway) -> None:
+def test_a_named_key_is_the_person_unless_the_request_names_one(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a, bob=key-b")
     gateway.says("hi")
     forged = {"openclaw-person": "eve"}
@@ -63,9 +63,7 @@ def test_named_keys_name_the_person_unless_the_request_does(start_gateway: Start
         ({"OPENCLAW_API_KEYS": "ada=k1", "SGLANG_API_KEY": "k1"}, "two names have one key"),
     ],
 )
-def test_keys_that_cannot_be_sent_are_refused_without_being_shown(
-    variables: dict[str, str], told: str
-) -> None:
+def test_invalid_header_keys_are_rejected_without_printing_them(variables: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings([], {"MODEL_PATH": "/m", **variables})
     message = str(caught.value)
@@ -73,11 +71,11 @@ def test_keys_that_cannot_be_sent_are_refused_without_being_shown(
     assert not any(key in message for key in ("abc", "two words", "kéy", "just-a-key", "k1"))
 
 
-def test_named_keys_are_enough_to_listen_beyond_this_machine() -> None:
+def test_named_keys_suffice_to_listen_on_other_interfaces() -> None:
     assert Settings(model_path="/m", host="0.0.0.0", api_keys="ada=k").client_keys == (("ada", "k"),)
 
 
-def test_admin_is_for_this_machine_or_its_own_key(start_gateway: StartGateway) -> None:
+def test_administration_needs_a_local_address_or_the_admin_key(start_gateway: StartGateway) -> None:
     gateway = start_gateway()
     url = f"{gateway.url}/admin/processes"
     assert httpx.get(url).status_code == 200
@@ -91,7 +89,7 @@ def test_admin_is_for_this_machine_or_its_own_key(start_gateway: StartGateway) -
     assert post(keyed, bearer("admin-key")).status_code == 401
 
 
-def test_admin_deletes_a_session_for_good(start_gateway: StartGateway) -> None:
+def test_an_administrator_deletes_a_session_permanently(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin-key")
     gateway.says("hi")
     post(gateway, bearer("secret-key"), session_id="s")
@@ -120,7 +118,7 @@ def test_web_pages_of_other_sites_cannot_use_a_gateway_without_a_key(
     assert post(gateway, {"Origin": origin} | ({"Host": host} if host else {})).status_code == status
 
 
-def test_rate_of_one_key_is_limited_and_others_go_on(start_gateway: StartGateway) -> None:
+def test_the_rate_of_one_key_is_limited_without_affecting_others(start_gateway: StartGateway) -> None:
     gateway = start_gateway(api_keys="ada=key-a,bob=key-b", rate_limit=2)
     gateway.says("hi")
     answers = [post(gateway, bearer("key-a")) for _ in range(3)]
@@ -131,7 +129,7 @@ def test_rate_of_one_key_is_limited_and_others_go_on(start_gateway: StartGateway
     assert httpx.get(f"{gateway.url}/healthz", headers=bearer("key-a")).status_code == 200
 
 
-def test_rate_limit_fills_up_again() -> None:
+def test_the_rate_limit_recovers() -> None:
     limit = RateLimit(per_minute=3000)
     waits = [limit.take("a") for _ in range(3001)]
     assert waits[0] == 0 and waits[-1] > 0
@@ -157,7 +155,7 @@ def test_neither_keys_nor_prompts_are_logged(
         assert word not in caplog.text
 
 
-def test_body_that_is_too_long_is_refused_with_and_without_its_length_told(
+def test_a_too_long_body_is_rejected_with_and_without_a_length_header(
     start_gateway: StartGateway,
 ) -> None:
     gateway = start_gateway(max_body_bytes=1000)
@@ -175,7 +173,7 @@ def test_body_that_is_too_long_is_refused_with_and_without_its_length_told(
     assert post(gateway, bearer("secret-key")).status_code == 200
 
 
-def test_body_that_does_not_come_is_given_up(start_gateway: StartGateway) -> None:
+def test_a_body_that_does_not_arrive_times_out(start_gateway: StartGateway) -> None:
     gateway = start_gateway(client_timeout=0.3)
     with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as connection:
         connection.sendall(
@@ -247,7 +245,7 @@ def test_client_that_reads_a_byte_at_a_time_delays_no_other(gateway: RunningGate
         ({"Sec-Fetch-Site": "none"}, 200),
     ],
 )
-def test_without_a_key_names_that_a_site_could_have_are_refused(
+def test_without_a_key_public_host_names_are_rejected(
     start_gateway: StartGateway, headers: dict[str, str], status: int
 ) -> None:
     gateway = start_gateway(api_key=None, allowed_hosts=("chat.example.org",))
@@ -255,5 +253,5 @@ def test_without_a_key_names_that_a_site_could_have_are_refused(
     assert httpx.get(f"{gateway.url}/healthz", headers=headers).status_code == 200
 
 
-def test_with_a_key_any_name_is_served(keyed: RunningGateway) -> None:
+def test_with_a_key_any_host_name_is_served(keyed: RunningGateway) -> None:
     assert keyed.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200

@@ -22,7 +22,7 @@ def _episode(gateway: RunningGateway) -> list[str]:
     return [first["id"], second["id"]]
 
 
-def test_an_episode_is_rewarded_and_read_back_with_its_ids(gateway: RunningGateway) -> None:
+def test_an_episode_is_rewarded_and_returned_with_its_ids(gateway: RunningGateway) -> None:
     ids = _episode(gateway)
     told = gateway.http.post("/v1/feedback", json={"session_id": "e1", "scope": "session", "score": 0.5})
     assert told.json() == {
@@ -51,7 +51,7 @@ def test_an_episode_is_rewarded_and_read_back_with_its_ids(gateway: RunningGatew
     assert session["turns"][0]["next_state"][0]["content"] == "command not found"
 
 
-def test_fields_of_the_body_name_group_task_and_source_too(gateway: RunningGateway) -> None:
+def test_group_task_and_source_may_be_body_fields(gateway: RunningGateway) -> None:
     gateway.says("hi")
     body = {"messages": ASK, "group": "g2", "task": "t2", "source": "environment"}
     turn = gateway.turn(gateway.http.post("/v1/chat/completions", json=body).json()["id"])
@@ -61,7 +61,7 @@ def test_fields_of_the_body_name_group_task_and_source_too(gateway: RunningGatew
     assert (turn.group_id, turn.task_id, turn.source) == ("g2", "t2", "environment")
 
 
-def test_sessions_without_content_come_until_the_limit(gateway: RunningGateway) -> None:
+def test_sessions_are_listed_without_content_up_to_the_limit(gateway: RunningGateway) -> None:
     gateway.says("hi")
     for session in ("a", "b"):
         gateway.http.post("/v1/chat/completions", json={"messages": ASK, "session_id": session})
@@ -83,7 +83,9 @@ def test_sessions_without_content_come_until_the_limit(gateway: RunningGateway) 
         ({"discount": 0.5}, "discount"),
     ],
 )
-def test_a_wrong_reward_is_named(gateway: RunningGateway, body: dict[str, Any], param: str) -> None:
+def test_an_invalid_reward_is_reported_by_field(
+    gateway: RunningGateway, body: dict[str, Any], param: str
+) -> None:
     told = gateway.http.post("/v1/feedback", json={"session_id": "s", "score": 1, **body})
     assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
 
@@ -97,7 +99,7 @@ def test_a_wrong_reward_is_named(gateway: RunningGateway, body: dict[str, Any], 
         ({"task": 5}, "task"),
     ],
 )
-def test_a_wrong_mark_of_a_turn_is_named(
+def test_an_invalid_turn_label_is_reported_by_field(
     gateway: RunningGateway, changes: dict[str, Any], param: str
 ) -> None:
     told = gateway.http.post("/v1/chat/completions", json={"messages": ASK, **changes})
@@ -109,7 +111,9 @@ def test_a_wrong_mark_of_a_turn_is_named(
     [{}, {"session_ids": [], "group": None}, {"session_ids": ["a"], "group": "g"}, {"session_ids": [5]},
      {"session_ids": ["a"] * 257}, {"session_ids": ["a"], "limit": 0}, {"session_ids": ["a"], "content": 1}],
 )  # fmt: skip
-def test_a_wrong_question_for_trajectories_is_named(gateway: RunningGateway, body: dict[str, Any]) -> None:
+def test_an_invalid_trajectory_query_is_reported_by_field(
+    gateway: RunningGateway, body: dict[str, Any]
+) -> None:
     told = gateway.http.post("/admin/trajectories", json=body)
     assert told.status_code == 400 and told.json()["error"]["param"], told.text
 

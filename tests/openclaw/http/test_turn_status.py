@@ -23,13 +23,13 @@ def _ask(gateway, **headers):
     return gateway.http.post("/v1/chat/completions", json=body, headers=headers).json()["id"]
 
 
-def test_a_turn_that_nothing_has_followed_waits_without_a_score(gateway):
+def test_a_turn_without_a_next_state_waits_without_a_score(gateway):
     found = gateway.http.get(f"/v1/turns/{_ask(gateway, **{'X-Session-Id': 's1'})}").json()
     assert (found["session_id"], found["turn_type"], found["state"]) == ("s1", "main", "captured")
     assert found["score"] is None and found["sample_state"] is None and found["weight_versions"] == [3]
 
 
-def test_score_hints_and_the_version_that_learned_from_it_are_reported(gateway):
+def test_score_hints_and_the_version_trained_on_the_turn_are_reported(gateway):
     completion = _ask(gateway)
     turn = gateway.turn(completion)
     _judge(gateway, turn.id, SampleDraft(turn_id=turn.id, reward=1.0), 1.0)
@@ -66,12 +66,12 @@ def test_a_dropped_turn_has_a_reason(gateway):
     assert gateway.http.get(f"/v1/turns/{completion}").json()["drop_reason"] == "neutral_score"
 
 
-def test_no_content_of_the_conversation_is_in_it(gateway):
+def test_the_turn_status_contains_no_conversation_text(gateway):
     answer = gateway.http.get(f"/v1/turns/{_ask(gateway)}")
     assert "hello there" not in answer.text and '"hi"' not in answer.text
 
 
-def test_an_unknown_turn_and_one_of_another_person_are_not_found(start_gateway):
+def test_unknown_turns_and_other_peoples_turns_are_not_found(start_gateway):
     gateway = start_gateway(api_key=None, api_keys="ann=key-ann,bob=key-bob")
     ann, bob = ({"Authorization": f"Bearer key-{name}"} for name in ("ann", "bob"))
     completion = _ask(gateway, **ann)
@@ -80,12 +80,12 @@ def test_an_unknown_turn_and_one_of_another_person_are_not_found(start_gateway):
     assert gateway.http.get("/v1/turns/none", headers=ann).status_code == 404
 
 
-def test_without_a_key_nothing_is_returned(keyed):
+def test_without_a_key_no_status_is_returned(keyed):
     completion = _ask(keyed)
     assert keyed.http.get(f"/v1/turns/{completion}", headers={"Authorization": "Bearer x"}).status_code == 401
 
 
-def test_the_newest_turns_come_first_and_one_session_can_be_chosen(gateway):
+def test_newest_turns_are_listed_first_and_can_be_filtered_by_session(gateway):
     ids = [_ask(gateway, **{"X-Session-Id": name}) for name in ("a", "b", "a")]
     data = gateway.http.get("/admin/turns").json()["data"]
     assert [turn["completion_id"] for turn in data] == ids[::-1]

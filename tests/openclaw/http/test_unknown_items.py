@@ -198,7 +198,7 @@ def send(gateway: RunningGateway, route: str, **body: Any) -> Any:
     return gateway.http.post(f"/v1/{route}", json=asked)
 
 
-def test_what_cannot_be_read_is_translated_or_a_note(gateway: RunningGateway) -> None:
+def test_unsupported_items_are_translated_or_become_notes(gateway: RunningGateway) -> None:
     gateway.says("Yes.")
     for name, route, field, talk, shown in CASES:
         answer = send(gateway, route, **{field: talk})
@@ -207,7 +207,7 @@ def test_what_cannot_be_read_is_translated_or_a_note(gateway: RunningGateway) ->
         assert shown in prompt, (name, prompt)
 
 
-def test_the_conversation_stays_one_and_a_note_is_no_word_of_the_person(gateway: RunningGateway) -> None:
+def test_notes_do_not_split_the_conversation_or_count_as_user_text(gateway: RunningGateway) -> None:
     gateway.says("A cat.")
     talk: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "See"}, PICTURE]}]
     first = send(gateway, "chat/completions", messages=talk).json()["id"]
@@ -219,7 +219,7 @@ def test_the_conversation_stays_one_and_a_note_is_no_word_of_the_person(gateway:
     assert followed == [{"role": "user", "content": "That is wrong."}]
 
 
-def test_references_to_stored_answers_are_what_they_name(gateway: RunningGateway) -> None:
+def test_references_to_stored_answers_are_resolved(gateway: RunningGateway) -> None:
     tools = [{"type": "function", "name": "read", "parameters": {"type": "object"}}]
     gateway.says(
         '<think>\nso\n</think>\n\nlook\n<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>'
@@ -241,7 +241,7 @@ def test_references_to_stored_answers_are_what_they_name(gateway: RunningGateway
     assert send(gateway, "responses", input=strange, tools=tools).status_code == 200
 
 
-def test_tools_that_no_client_runs_are_not_offered(gateway: RunningGateway) -> None:
+def test_tools_without_a_client_implementation_are_not_offered(gateway: RunningGateway) -> None:
     gateway.says("Yes.")
     talk = [{"role": "user", "content": "hi"}]
     for route, field, tool in (
@@ -268,11 +268,11 @@ def test_tools_that_no_client_runs_are_not_offered(gateway: RunningGateway) -> N
         ("responses", {"input": [{"type": "function_call", "name": 5}]}),
     ],
 )
-def test_what_makes_no_sense_is_refused(gateway: RunningGateway, route: str, body: dict[str, Any]) -> None:
+def test_invalid_items_are_rejected(gateway: RunningGateway, route: str, body: dict[str, Any]) -> None:
     assert send(gateway, route, **body).status_code == 400
 
 
-def test_each_kind_is_warned_of_once_and_names_are_safe(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_unknown_kind_is_logged_once_with_an_escaped_name(caplog: pytest.LogCaptureFixture) -> None:
     notes._say_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert without_notes(f"{note('image')}\nThat is wrong. {note('image')}") == "That is wrong. "

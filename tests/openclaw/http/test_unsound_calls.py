@@ -35,7 +35,7 @@ def folded(text: str) -> str:
 
 @everywhere
 @either_way
-def test_an_unsound_call_is_text_and_feedback_after_it_counts(
+def test_an_invalid_call_is_text_and_its_feedback_counts(
     gateway: RunningGateway, dialect: str, stream: bool
 ) -> None:
     ask = DIALECTS[dialect]
@@ -54,7 +54,7 @@ def test_an_unsound_call_is_text_and_feedback_after_it_counts(
 
 @everywhere
 @either_way
-def test_a_call_cut_by_length_is_text_and_the_answer_says_that_it_was_cut(
+def test_a_truncated_call_is_text_and_the_finish_reason_is_length(
     gateway: RunningGateway, dialect: str, stream: bool
 ) -> None:
     for missing in (2, 5, 9):
@@ -86,7 +86,7 @@ def test_a_required_call_that_is_missing_is_reported(
 
 @everywhere
 @either_way
-def test_of_several_calls_the_sound_ones_are_calls(
+def test_only_the_valid_ones_of_several_calls_are_returned_as_calls(
     gateway: RunningGateway, dialect: str, stream: bool
 ) -> None:
     second = SOUND.replace("weather", "time")
@@ -101,7 +101,7 @@ def test_of_several_calls_the_sound_ones_are_calls(
 
 
 @everywhere
-def test_random_mutations_of_a_call_reach_no_client_as_an_unsound_call(
+def test_no_random_mutation_of_a_call_reaches_a_client_as_an_invalid_call(
     gateway: RunningGateway, dialect: str
 ) -> None:
     chance = random.Random(7)
@@ -123,7 +123,7 @@ def test_random_mutations_of_a_call_reach_no_client_as_an_unsound_call(
 
 
 @everywhere
-def test_a_stream_whose_call_is_kept_back_goes_on_sending_events(
+def test_a_stream_with_a_buffered_call_continues_sending_events(
     gateway: RunningGateway, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response, "QUIET_SECONDS", 0.0)

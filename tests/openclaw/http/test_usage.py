@@ -42,7 +42,7 @@ def test_each_of_several_answers_adds_its_reasoning(gateway: RunningGateway, rea
 
 
 @STREAMED
-def test_langchain_reads_both_counts(gateway: RunningGateway, reasoning: int, stream: bool) -> None:
+def test_langchain_parses_both_counts(gateway: RunningGateway, reasoning: int, stream: bool) -> None:
     model = ChatOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, model=MODEL, stream_usage=True)
     if stream:
         chunks = list(model.stream("hello"))
@@ -64,7 +64,7 @@ def test_responses_count_cached_and_reasoning_tokens(
 
 
 @STREAMED
-def test_messages_count_what_was_not_cached_as_input(
+def test_messages_count_uncached_tokens_as_input(
     gateway: RunningGateway, reasoning: int, stream: bool
 ) -> None:
     asked: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 200}
@@ -85,7 +85,7 @@ def test_messages_count_what_was_not_cached_as_input(
 
 
 @STREAMED
-def test_completions_count_what_each_prompt_found_in_the_cache(
+def test_completions_count_the_cached_tokens_of_each_prompt(
     gateway: RunningGateway, reasoning: int, stream: bool
 ) -> None:
     options: Any = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
@@ -100,7 +100,7 @@ def test_completions_count_what_each_prompt_found_in_the_cache(
     assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
-def test_an_answer_that_another_engine_ends_keeps_its_first_count(
+def test_an_answer_finished_by_another_engine_keeps_its_cached_count(
     gateway: RunningGateway, reasoning: int
 ) -> None:
     gateway.engine.chunk, gateway.engine.die_after, gateway.engine.down = 1, 3, 0.1
@@ -110,7 +110,7 @@ def test_an_answer_that_another_engine_ends_keeps_its_first_count(
     assert usage.completion_tokens_details.reasoning_tokens == reasoning
 
 
-def test_an_answer_without_reasoning_has_none(gateway: RunningGateway) -> None:
+def test_an_answer_without_reasoning_counts_no_reasoning_tokens(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     usage = ask(gateway).usage
     assert usage.prompt_tokens_details.cached_tokens == 0

@@ -65,7 +65,7 @@ def test_versions_are_listed_with_status_lineage_and_reason(gateway: RunningGate
     assert gateway.http.get("/admin/versions/x").status_code == 404
 
 
-def test_going_back_is_done_by_the_driver(gateway: RunningGateway, tmp_path: Path) -> None:
+def test_the_driver_carries_out_a_rollback(gateway: RunningGateway, tmp_path: Path) -> None:
     with driver(tmp_path) as done:
         answer = gateway.http.post("/admin/versions/0/rollback", json={"drop_turns": True})
         pinned = gateway.http.post("/admin/versions/1/pin").json()
@@ -89,14 +89,16 @@ def test_an_order_rejected_by_the_driver_has_a_reason(gateway: RunningGateway, t
 
 
 @pytest.mark.parametrize("action", ["rollback", "pin"])
-def test_a_version_that_never_was_is_no_order(gateway: RunningGateway, tmp_path: Path, action: str) -> None:
+def test_an_order_for_an_unknown_version_is_rejected(
+    gateway: RunningGateway, tmp_path: Path, action: str
+) -> None:
     """The driver would give an update up for it."""
     answer = gateway.http.post(f"/admin/versions/7/{action}")
     assert answer.status_code == 404 and "there is no version 7" in answer.json()["error"]["message"]
     assert not (tmp_path / "version_order.json").exists()
 
 
-def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes_of_it(
+def test_an_order_pending_at_the_servers_stop_is_answered_with_its_outcome(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     gateway, answers = start_gateway(run_dir=str(tmp_path)), []
@@ -123,7 +125,7 @@ def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes
     "headers",
     [{"Origin": "http://127.0.0.1:9999"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}],
 )
-def test_a_page_of_another_port_changes_no_version(
+def test_a_page_on_another_port_cannot_change_versions(
     gateway: RunningGateway, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     answer = gateway.http.post("/admin/versions/0/rollback", headers=headers)
@@ -132,7 +134,7 @@ def test_a_page_of_another_port_changes_no_version(
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1, 2]"])
-def test_the_command_reports_a_changed_question(
+def test_the_command_reports_a_changed_prompt(
     body: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering = httpx.MockTransport(lambda request: httpx.Response(200, content=body))
@@ -144,7 +146,7 @@ def test_the_command_reports_a_changed_question(
     assert "is no server of OpenClaw-RL" in capsys.readouterr().err
 
 
-def test_a_key_that_no_header_can_carry_is_named(
+def test_a_key_that_is_invalid_in_a_header_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCLAW_ADMIN_KEY", "schlüssel€")
@@ -152,7 +154,7 @@ def test_a_key_that_no_header_can_carry_is_named(
     assert "OPENCLAW_ADMIN_KEY" in capsys.readouterr().err
 
 
-def test_a_second_order_is_refused_while_one_waits(gateway: RunningGateway, tmp_path: Path) -> None:
+def test_a_second_order_is_rejected_while_one_is_pending(gateway: RunningGateway, tmp_path: Path) -> None:
     (tmp_path / "version_order.json").write_text(json.dumps({"action": "pin", "version": 1}))
     answer = gateway.http.post("/admin/versions/0/rollback")
     assert answer.status_code == 409 and "pin 1" in answer.json()["error"]["message"]
@@ -196,7 +198,7 @@ def two_on_disk(start_gateway: StartGateway, tmp_path: Path, engine: FakeEngine)
     return gateway
 
 
-def test_two_versions_are_compared_by_what_lies_between_them(
+def test_two_versions_are_compared_by_the_changes_between_them(
     two_on_disk: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = two_on_disk.http.get("/admin/versions/diff?a=0&b=2").json()
@@ -209,7 +211,7 @@ def test_two_versions_are_compared_by_what_lies_between_them(
     assert "on the way to 2: version 1 learned from 0 turns" in capsys.readouterr().out
 
 
-def test_two_versions_answer_the_same_prompts_side_by_side(
+def test_two_versions_answer_the_same_prompts_for_comparison(
     two_on_disk: RunningGateway, engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = {"a": 0, "b": 2, "prompts": ["2+2?", {"messages": [{"role": "user", "content": "and 1+3?"}]}]}
@@ -226,7 +228,7 @@ def test_two_versions_answer_the_same_prompts_side_by_side(
     assert "> 2+2?\n[2] 4\n[0] It is four." in out and "> 42" in out
 
 
-def test_a_version_that_is_not_on_disk_and_an_engine_with_one_set_of_weights_say_so(
+def test_missing_versions_and_engines_with_one_set_of_weights_are_reported(
     two_on_disk: RunningGateway, engine: FakeEngine, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     gone = two_on_disk.http.post("/admin/versions/diff", json={"a": 1, "b": 2, "prompts": ["x"]})

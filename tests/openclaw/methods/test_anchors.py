@@ -31,7 +31,7 @@ def placed(turn: Turn) -> list[list[dict[str, Any]]]:
     return [wished(random.Random(seed), turn, WISH) for seed in range(40)]
 
 
-def test_a_wish_stands_beside_the_question_in_the_system_message_or_is_said_about_the_answer(
+def test_a_preference_is_in_the_question_the_system_message_or_a_comment_on_the_answer(
     make_turn: MakeTurn,
 ) -> None:
     turn = make_turn(response_message={"role": "assistant", "content": "It is 4."})
@@ -52,7 +52,7 @@ def test_an_answer_that_calls_a_tool_gets_no_comment(make_turn: MakeTurn) -> Non
     assert not any("tool_calls" in message for talk in placed(turn) for message in talk)
 
 
-def test_an_anchor_ends_with_the_turns_own_ids_and_comes_out_the_same_again(
+def test_an_anchor_ends_with_the_turns_ids_and_is_reproducible(
     prompts: HintedPrompts, make_turn: MakeTurn
 ) -> None:
     turn = make_turn()
@@ -65,12 +65,12 @@ def test_an_anchor_ends_with_the_turns_own_ids_and_comes_out_the_same_again(
         assert WISH in prompts.tokenizer.decode(tokens)
 
 
-def test_an_anchor_without_room_is_left_out(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
+def test_an_anchor_that_exceeds_the_context_is_omitted(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
     small = HintedPrompts(prompts._format, context_length=4)
     assert Anchors(small, WISHES, share=1.0).of(make_turn(), "0") == []
 
 
-def test_an_anchor_is_a_companion_without_reward_and_without_log_probs_of_an_engine() -> None:
+def test_an_anchor_is_a_companion_without_reward_or_engine_log_probs() -> None:
     row = {
         "index": 3, "group_index": 3, "rollout_id": 0, "session_id": "s", "prompt": [], "tokens": [1, 2, 3],
         "response": "x", "response_length": 2, "rollout_log_probs": [-1.0, -1.0], "loss_mask": [1, 1],
@@ -89,7 +89,7 @@ def test_an_anchor_is_a_companion_without_reward_and_without_log_probs_of_an_eng
     assert "rollout/hints" not in metrics
 
 
-def test_the_products_wishes_are_not_those_that_obedience_is_measured_with() -> None:
+def test_training_and_evaluation_use_different_requests() -> None:
     def words(text: str) -> str:
         return "".join(letter for letter in text.lower() if letter.isalpha() or letter == " ").strip()
 
@@ -110,7 +110,7 @@ def test_the_products_wishes_are_not_those_that_obedience_is_measured_with() -> 
     assert not {words(text) for text in WISHES} & (measured | said)
 
 
-def test_wishes_of_ones_own_are_read_from_a_file(tmp_path: Path) -> None:
+def test_custom_preferences_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "wishes.txt"
     file.write_text("Kurz, bitte.\n\n  Als Tabelle.  \n", "utf-8")
     assert read_wishes(str(file)) == ("Kurz, bitte.", "Als Tabelle.")
@@ -129,9 +129,7 @@ def test_wishes_of_ones_own_are_read_from_a_file(tmp_path: Path) -> None:
         ({"use_rollout_logprobs": True}, "--use-rollout-logprobs"),
     ],
 )
-def test_anchors_that_nothing_could_hold_are_refused_before_anything_starts(
-    changes: dict[str, Any], named: str
-) -> None:
+def test_anchors_without_a_teacher_are_rejected_before_the_start(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         replay.check(hook_settings(anchor_share=0.5, **changes))
     replay.check(hook_settings(anchor_share=0.0, **changes))

@@ -19,7 +19,7 @@ def mine(turn, judgements, context):
 """
 
 
-def test_a_method_in_a_file_of_ones_own_needs_no_path(tmp_path: Path) -> None:
+def test_a_method_in_a_custom_file_needs_no_import_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     method = Method.load(f"{file}:mine")
@@ -36,13 +36,13 @@ def test_a_method_in_a_file_of_ones_own_needs_no_path(tmp_path: Path) -> None:
         ("mine", "No module named"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, path: str, complaint: str) -> None:
+def test_a_missing_part_of_a_method_is_reported(tmp_path: Path, path: str, complaint: str) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     with pytest.raises(ConfigError, match=f"--method-path .*{complaint}"):
         Method.load(path.format(tmp_path))
 
 
-def test_a_file_that_fails_is_not_kept_half_loaded(tmp_path: Path) -> None:
+def test_a_module_that_fails_to_load_is_not_cached(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import nothing_of_this_name")
     with pytest.raises(ConfigError):

@@ -27,7 +27,7 @@ def written(tmp_path: Path, text: str) -> str:
     return f"{file}:make"
 
 
-def test_a_function_in_a_file_is_called_with_what_a_judge_leaves(
+def test_a_custom_function_is_called_with_a_judged_turn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([written(tmp_path, GOOD)]) == 0
@@ -66,7 +66,7 @@ def test_methods_with_hints_see_them_in_their_prompts(path: str, capsys: pytest.
         ("return turn.score", "raised AttributeError"),
     ],
 )
-def test_what_a_run_could_not_train_on_is_refused_with_the_reason(
+def test_untrainable_samples_are_rejected_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str, named: str
 ) -> None:
     text = f"from openclaw.types import SampleDraft\n\ndef make(turn, judgements):\n    {body}\n"

@@ -13,7 +13,7 @@ from tests.fakes.running_gateway import RunningGateway, StartGateway
 VIEWS = ("/", "/page/sessions", "/admin/now", "/admin/sessions", "/page/events")
 
 
-def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(
+def test_foreign_host_names_and_cross_site_scripts_get_no_page(
     gateway: RunningGateway,
 ) -> None:
     foreign: tuple[dict[str, str], ...] = (
@@ -28,7 +28,7 @@ def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(
                 assert client.get(path, headers=headers).status_code == 403, (path, headers)
 
 
-def test_a_look_whether_the_page_is_there_gets_its_head(gateway: RunningGateway) -> None:
+def test_the_page_supports_head_requests(gateway: RunningGateway) -> None:
     with httpx.Client(base_url=gateway.url) as client:
         answer = client.head("/")
         assert answer.status_code == 200 and answer.content == b""
@@ -51,7 +51,7 @@ def test_with_an_admin_key_nothing_is_visible_without_it(start_gateway: StartGat
                 assert client.get(path, headers={"Authorization": "Bearer admin"}).status_code == 200
 
 
-def test_the_key_is_given_once_and_leads_back(start_gateway: StartGateway) -> None:
+def test_the_key_is_entered_once_and_redirects_to_the_page(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
         asked = browser.get("/page/sessions?before=5")
@@ -70,7 +70,7 @@ def test_the_key_is_given_once_and_leads_back(start_gateway: StartGateway) -> No
         assert browser.get("/page/sessions").status_code == 303
 
 
-def test_a_login_leads_nowhere_else_and_is_no_other_sites(start_gateway: StartGateway) -> None:
+def test_a_login_redirects_only_locally_and_rejects_other_sites(start_gateway: StartGateway) -> None:
     gateway = start_gateway(admin_key="admin")
     with httpx.Client(base_url=gateway.url) as client:
         for to in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:x"):
@@ -84,7 +84,7 @@ def test_a_login_leads_nowhere_else_and_is_no_other_sites(start_gateway: StartGa
             assert client.post("/page/login", data={"key": "admin"}, headers=headers).status_code == 403
 
 
-def test_a_pass_ends_and_cannot_be_made_without_the_key() -> None:
+def test_a_login_cookie_expires_and_cannot_be_forged() -> None:
     value = new_pass("key")
     assert is_pass(value, "key") and not is_pass(value, "other") and not is_pass("", "key")
     assert not is_pass(new_pass("key", time.time() - PASS_SECONDS - 1), "key")

@@ -95,7 +95,7 @@ def sound(page: Any) -> None:
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk", "phone"])
-def test_every_view_shows_the_run_on_a_desk_and_on_a_phone(
+def test_every_view_works_on_desktop_and_phone_screens(
     open_page: Open, served: RunningGateway, viewport: Any, scheme: str
 ) -> None:
     page = open_page("/", viewport=viewport, color_scheme=scheme)
@@ -125,9 +125,7 @@ def test_tokens_are_coloured_by_each_of_their_values(open_page: Open, served: Ru
         assert "".join(drawn).startswith(str(turn.response_message["content"])[:20])
 
 
-def test_a_turn_is_reached_read_and_overruled_with_the_keyboard_alone(
-    open_page: Open, served: RunningGateway
-) -> None:
+def test_a_turn_is_opened_and_rated_with_the_keyboard_only(open_page: Open, served: RunningGateway) -> None:
     page = open_page("/page/sessions")
     keys = page.keyboard
     keys.press("Tab")
@@ -169,7 +167,7 @@ def tab_to(page: Any, selector: str, most: int = 80) -> None:
     raise AssertionError(f"{selector} cannot be reached with Tab")
 
 
-def test_the_start_changes_by_itself_and_a_prompt_is_tried_again_by_click(
+def test_the_start_page_updates_itself_and_a_click_repeats_a_prompt(
     open_page: Open, served: RunningGateway, tmp_path: Path
 ) -> None:
     page = open_page("/")

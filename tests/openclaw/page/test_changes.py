@@ -47,7 +47,7 @@ FOREIGN: tuple[dict[str, str], ...] = (
 )
 
 
-def test_no_other_site_and_no_other_machine_changes_anything(gateway: RunningGateway, talk: Talk) -> None:
+def test_other_sites_and_machines_cannot_change_anything(gateway: RunningGateway, talk: Talk) -> None:
     talk("hi")
     body = b'{"score": 1, "retention_days": 0}'
     with httpx.Client(base_url=gateway.url) as client:
@@ -58,7 +58,7 @@ def test_no_other_site_and_no_other_machine_changes_anything(gateway: RunningGat
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_a_person_overrules_the_judge(
+def test_a_user_rating_replaces_the_judges_score(
     browser: httpx.Client, talk: Talk, judge: JudgeTurn, gateway: RunningGateway
 ) -> None:
     (completion,) = talk("hi")
@@ -85,7 +85,7 @@ def test_an_invalid_verdict_is_reported(browser: httpx.Client, talk: Talk) -> No
     assert browser.post(path, json={"score": 1}).json()["status"] == "judging"
 
 
-def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
+def test_a_prompt_is_repeated_on_the_live_weights_without_storing_it(
     browser: httpx.Client, talk: Talk, gateway: RunningGateway
 ) -> None:
     (completion,) = talk("hi", answer="hello there")
@@ -103,7 +103,7 @@ def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
     assert browser.post("/admin/turns/nobody/again").status_code == 404
 
 
-def test_a_prompt_is_tried_again_on_an_older_version(
+def test_a_prompt_is_repeated_on_an_older_version(
     browser: httpx.Client, talk: Talk, gateway: RunningGateway, tmp_path: Path
 ) -> None:
     (completion,) = talk("hi", answer="hello there")
@@ -124,7 +124,7 @@ def test_a_prompt_is_tried_again_on_an_older_version(
         assert answer.status_code == status
 
 
-def test_a_session_is_deleted_only_when_the_box_is_ticked(
+def test_a_session_is_deleted_only_after_confirmation(
     browser: httpx.Client, talk: Talk, gateway: RunningGateway
 ) -> None:
     talk("hi", session="s1")
@@ -155,7 +155,7 @@ def test_a_person_is_shown_exported_and_deleted(
     assert [one["person"] for one in browser.get("/admin/privacy").json()["people"]] == ["bob"]
 
 
-def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
+def test_a_persons_preferences_are_shown_and_deleted(
     browser: httpx.Client, gateway: RunningGateway, make_turn: Callable[..., NewTurn]
 ) -> None:
     store, wish = gateway.store, "shorter, <b>please</b>"
@@ -176,9 +176,7 @@ def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
     assert browser.post("/page/privacy/forget", data={"wish": shown["id"]}).status_code == 404
 
 
-def test_what_is_old_and_done_with_is_purged(
-    browser: httpx.Client, talk: Talk, gateway: RunningGateway
-) -> None:
+def test_old_finished_turns_are_purged(browser: httpx.Client, talk: Talk, gateway: RunningGateway) -> None:
     talk("hi", session="done")
     gateway.store.sessions.end("done")
     talk("hello", session="open")
@@ -187,7 +185,7 @@ def test_what_is_old_and_done_with_is_purged(
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
-def test_versions_come_from_the_store_where_no_gate_tells_of_them(
+def test_without_a_gate_versions_are_read_from_the_store(
     browser: httpx.Client, gateway: RunningGateway
 ) -> None:
     for version in range(3):
@@ -252,7 +250,7 @@ def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
     assert gateway.store.status.counts()["samples"] == {"ready": 1}
 
 
-def test_prompts_to_compare_versions_on_are_what_conversations_began_with(
+def test_versions_are_compared_on_first_messages_of_conversations(
     browser: httpx.Client, gateway: RunningGateway, talk: Talk
 ) -> None:
     talk("what is 2+2?", "too long, only the number")

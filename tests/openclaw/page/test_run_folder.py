@@ -66,7 +66,7 @@ def test_every_view_shows_a_run_that_has_ended(visit: TestClient) -> None:
     assert "learned from it" in visit.get("/page/session?id=s").text
 
 
-def test_tokens_are_coloured_by_what_the_training_step_made_of_them(visit: TestClient) -> None:
+def test_tokens_are_coloured_by_their_training_values(visit: TestClient) -> None:
     found = visit.get("/admin/turns/chatcmpl-0/tokens").json()
     assert found["advantage"] == [1.0, -2.0] and found["trained_from_version"] == 0
     assert found["gap"] == pytest.approx([0.0, -0.5 + 1 / 3]) and found["teacher"] == [0.0, None]
@@ -77,13 +77,13 @@ def test_tokens_are_coloured_by_what_the_training_step_made_of_them(visit: TestC
         assert visit.get(f"/page/turn?id=chatcmpl-0&by={by}").status_code == 200
 
 
-def test_curves_go_over_versions(visit: TestClient) -> None:
+def test_charts_are_plotted_over_versions(visit: TestClient) -> None:
     found = visit.get("/admin/learning").json()
     assert found["x"] == [1, 2] and [chart["title"] for chart in found["charts"]] == ["Reward"]
     assert found["charts"][0]["lines"][0]["values"] == [0.0, 0.5]
 
 
-def test_nothing_is_changed_unless_that_is_asked_for(visit: TestClient, run: Path) -> None:
+def test_the_page_is_read_only_unless_enabled(visit: TestClient, run: Path) -> None:
     gone = {"session": "s", "sure": "1"}
     assert visit.post("/page/privacy/delete", data=gone).status_code == 409
     assert visit.post("/admin/turns/chatcmpl-0/verdict", json={"score": 1}).status_code == 409
@@ -104,7 +104,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main([str(tmp_path), "--host", "0.0.0.0"]) == 2 and not (tmp_path / "buffer").exists()
 
 
-def test_long_curves_are_thinned_and_grow(tmp_path: Path) -> None:
+def test_long_charts_are_thinned_and_still_grow(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     curves = MetricsFile(path)
     assert curves.rows() == []

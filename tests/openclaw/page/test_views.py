@@ -15,7 +15,9 @@ from tests.openclaw.page.conftest import HOSTILE
 TEMPLATES = STATIC.parent / "templates"
 
 
-def test_the_start_shows_loops_live_sessions_and_counts(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
+def test_the_start_page_shows_the_loops_live_sessions_and_counts(
+    visit: Visit, talk: Talk, judge: JudgeTurn
+) -> None:
     judge(talk("hi", "and now?")[0])
     page = visit("/")
     assert page.status_code == 200
@@ -57,7 +59,7 @@ def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Visit, talk: Talk
     assert re.search(r"because:</span> <span class=\"reason\" dir=\"auto\">the person said so", page)
 
 
-def test_long_lists_come_in_pages(visit: Visit, talk: Talk, gateway: RunningGateway) -> None:
+def test_long_lists_are_paginated(visit: Visit, talk: Talk, gateway: RunningGateway) -> None:
     for number in range(4):
         talk("one", "two", "three", session=f"s{number}")
         gateway.store.sessions.end(f"s{number}")
@@ -86,7 +88,7 @@ def test_a_turn_shows_each_token_with_its_version_and_log_prob(
     assert "wrote the token" in visit("/page/turn", id=completion, by="nonsense").text
 
 
-def test_hostile_texts_are_shown_and_never_run(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
+def test_hostile_texts_are_escaped(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:
     (completion,) = talk(
         HOSTILE, answer="<img src=x onerror=alert(2)>", session="<b>s</b>", user="<i>eve</i>"
     )
@@ -105,7 +107,7 @@ def test_hostile_texts_are_shown_and_never_run(visit: Visit, talk: Talk, judge: 
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in pages[3].text and "⟨202E⟩" in pages[3].text
 
 
-def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
+def test_invisible_characters_and_broken_bytes_are_shown_as_codes() -> None:
     assert visible("a\u200bb\ufeff\u2066c\td\r\ne") == "a⟨200B⟩b⟨FEFF⟩⟨2066⟩c\td\ne"
     assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
 
@@ -125,7 +127,7 @@ def test_a_missing_object_is_a_clear_error(visit: Visit) -> None:
         assert visit(path, **query).status_code == status, path
 
 
-def test_the_browser_may_load_and_run_our_own_files_alone(visit: Visit) -> None:
+def test_the_content_security_policy_allows_only_our_files(visit: Visit) -> None:
     page = visit("/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
@@ -135,7 +137,7 @@ def test_the_browser_may_load_and_run_our_own_files_alone(visit: Visit) -> None:
         assert file.status_code == 200 and "immutable" in file.headers["cache-control"]
 
 
-def test_templates_have_no_inline_code_and_no_other_host() -> None:
+def test_templates_contain_no_inline_code_and_no_external_urls() -> None:
     for path in [*TEMPLATES.glob("*.html"), STATIC / "page.js", STATIC / "page.css"]:
         text = path.read_text()
         assert not re.search(
@@ -144,7 +146,7 @@ def test_templates_have_no_inline_code_and_no_other_host() -> None:
         assert not re.search(r"https?://|@import|\|\s*safe", text), path
 
 
-def test_vendored_files_are_the_packages_own() -> None:
+def test_vendored_files_equal_those_of_the_packages() -> None:
     folder = STATIC / "vendor"
     rows = re.findall(
         r"^\| `([\w.]+)` \| .* \| ([0-9a-f]{64}) \|$", (folder / "README.md").read_text(), re.MULTILINE

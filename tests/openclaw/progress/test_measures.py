@@ -21,7 +21,7 @@ def test_words_are_counted_in_languages_without_spaces_too() -> None:
     assert sentence_count("") == 0
 
 
-def test_likeness_is_1_for_equal_texts_and_0_for_texts_without_a_common_word() -> None:
+def test_similarity_is_1_for_equal_texts_and_0_without_common_words() -> None:
     assert rouge_l("the cat sat", "The cat sat!") == 1.0
     assert rouge_l("the cat sat", "a dog ran") == 0.0
     assert rouge_l("the cat sat", "the cat ran") == pytest.approx(2 / 3)
@@ -29,7 +29,7 @@ def test_likeness_is_1_for_equal_texts_and_0_for_texts_without_a_common_word() -
     assert self_rouge_l(["alone"]) is None
 
 
-def test_repeated_pairs_of_words_make_less_variety() -> None:
+def test_repeated_bigrams_reduce_diversity() -> None:
     assert distinct_2(["a b c"]) == 1.0
     assert distinct_2(["a b", "a b"]) == 0.5
     assert distinct_2(["word"]) is None
@@ -41,7 +41,7 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
     assert wilson(0, 0) is None
 
 
-def test_mcnemar_counts_cases_that_changed_alone() -> None:
+def test_mcnemar_counts_only_changed_cases() -> None:
     assert mcnemar([True, False], [True, False]) == 1.0
     assert mcnemar([False] * 5 + [True] * 20, [True] * 25) == pytest.approx(2 / 2**5)
     assert mcnemar([False] * 1100, [True] * 1100) == 0.0 or math.isfinite(
@@ -73,7 +73,7 @@ def test_a_mean_of_one_number_has_no_interval() -> None:
         ("Use metric units.", ()),
     ],
 )
-def test_the_form_that_a_wish_asks_for_is_read(wish: str, forms: tuple[str, ...]) -> None:
+def test_the_form_of_a_preference_is_parsed(wish: str, forms: tuple[str, ...]) -> None:
     assert forms_of(wish) == forms
 
 
@@ -100,6 +100,6 @@ def test_a_reply_that_was_cut_is_not_brief() -> None:
     assert not pleases(("brief",), Reply("It rains and", ended=False))
 
 
-def test_a_prompts_own_expression_decides_before_the_rule_of_its_pole() -> None:
+def test_a_prompts_own_pattern_takes_precedence_over_its_poles_rule() -> None:
     assert obeys("list", r"(?m)^\* ", Reply("* one")) and not obeys("list", None, Reply("* one"))
     assert not obeys(None, None, Reply("anything"))

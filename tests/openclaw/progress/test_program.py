@@ -55,7 +55,7 @@ def turns(gateway: RunningGateway) -> int:
     return len(gateway.http.get("/admin/turns").json()["data"])
 
 
-def test_before_and_now_of_an_engine_that_can_answer_with_the_first_model(
+def test_an_engine_that_holds_the_first_model_answers_before_and_now(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway.engine.tries[0] = gateway.says(LONG_REPLY)
@@ -72,7 +72,7 @@ def test_before_and_now_of_an_engine_that_can_answer_with_the_first_model(
     assert not any(WISH in gateway.tokenizer.decode(one["input_ids"]) for one in gateway.engine.requests)
 
 
-def test_what_version_0_answered_is_kept_for_engines_with_one_set_of_weights(
+def test_answers_of_version_0_are_stored_for_engines_with_one_set_of_weights(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert look(gateway) == NO_WISHES
@@ -99,7 +99,7 @@ def test_without_answers_of_the_first_model_the_report_states_it(
     assert {row["before"] for row in found["rows"]} == {None}
 
 
-def test_a_wish_may_be_given_for_methods_without_hints(
+def test_a_preference_may_be_given_for_methods_without_hints(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway.engine.tries[0] = gateway.says(LONG_REPLY)
@@ -109,7 +109,7 @@ def test_a_wish_may_be_given_for_methods_without_hints(
     assert 'wish 2: "Say hello, and be kind."' in shown and "wish 1 held out (brief)" in shown
 
 
-def test_one_persons_wishes_are_no_other_persons(
+def test_one_persons_preferences_are_not_mixed_with_anothers(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned(gateway)
@@ -120,7 +120,7 @@ def test_one_persons_wishes_are_no_other_persons(
     assert "eve has not asked for anything yet; others have: ada, bob" in capsys.readouterr().err
 
 
-def test_a_run_without_wishes_after_version_0_is_not_asked_anything(
+def test_a_run_without_preferences_is_not_queried(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
@@ -141,7 +141,7 @@ def test_errors_are_one_line(start_gateway: StartGateway, capsys: pytest.Capture
     assert ended.value.code == 2
 
 
-def test_a_server_that_records_nothing_reports_it(
+def test_a_server_without_a_store_is_reported(
     start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)
@@ -149,7 +149,7 @@ def test_a_server_that_records_nothing_reports_it(
     assert "records no" in capsys.readouterr().err
 
 
-def test_the_routes_refuse_what_they_cannot_use(gateway: RunningGateway) -> None:
+def test_the_routes_reject_invalid_input(gateway: RunningGateway) -> None:
     for body in ({"prompts": []}, {"prompts": ["text"]}, {"prompts": 3}, {"prompts": [{}] * 65}):
         assert gateway.http.post("/admin/progress/first", json=body).status_code == 400
     hello = {"messages": HELLO}
@@ -158,14 +158,14 @@ def test_the_routes_refuse_what_they_cannot_use(gateway: RunningGateway) -> None
     assert gateway.http.post("/admin/progress/first", json={"prompts": [hello]}).status_code == 409
 
 
-def test_files_that_are_no_report_are_left_out(gateway: RunningGateway, tmp_path: Path) -> None:
+def test_files_that_are_not_reports_are_skipped(gateway: RunningGateway, tmp_path: Path) -> None:
     (tmp_path / "progress").mkdir()
     (tmp_path / "progress" / "0.json").write_text("{")
     (tmp_path / "progress" / "1.json").write_text("[]")
     assert gateway.http.get("/admin/progress").json()["reports"] == []
 
 
-def test_the_newest_wishes_come_with_their_time(store: RolloutStore, make_turn: Any) -> None:
+def test_the_newest_preferences_have_their_time(store: RolloutStore, make_turn: Any) -> None:
     turn = store.turns.record(make_turn(person="ada"))
     store.turns.answer(turn.id, [{"role": "user", "content": WISH}])
     found = [Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=WISH)], judge="test", hints=[WISH])]

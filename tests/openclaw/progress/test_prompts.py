@@ -29,7 +29,7 @@ def test_every_prompt_can_be_judged() -> None:
             assert item.form is None or re.compile(item.form)
 
 
-def test_a_smaller_choice_is_a_part_of_a_larger_one() -> None:
+def test_a_smaller_choice_is_a_subset_of_a_larger_one() -> None:
     small, large = ([item.id for item in chosen(all_items(), most)] for most in (3, 9))
     assert set(small) < set(large) and len(chosen(all_items(), 0)) == len(all_items())
     assert Counter(item.group for item in chosen(all_items(), 3))["in_scope"] == 3
@@ -51,7 +51,7 @@ def shipped_for_training() -> list[Path]:
     return [*other, *sorted((ROOT / "launch").glob("gate_*.jsonl"))]
 
 
-def test_no_prompt_of_the_reports_ships_for_training_or_for_the_gate() -> None:
+def test_no_prompt_of_the_reports_is_in_training_or_gate_data() -> None:
     lines = [line for path in sorted(FOLDER.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()]
     held_out = {
         text for line in lines for text in texts_of(json.loads(line)["messages"]) if len(text.split()) > 2

@@ -35,7 +35,7 @@ def before(item: Item) -> str:
     return f"{item.answer}." if item.answer else LONG_TEXT
 
 
-def test_a_model_that_learned_and_lost_nothing() -> None:
+def test_a_model_that_learned_without_losses_has_a_perfect_report() -> None:
     measured = Measured(ITEMS, replies(before), replies(learned), replies(lambda item: "Yes."))
     rows = by_name(measured, BRIEF)
     wish = rows["wish_1"]
@@ -50,7 +50,7 @@ def test_a_model_that_learned_and_lost_nothing() -> None:
     assert summary_of(measured, [BRIEF]) == {"S_in": 1.0, "S_out": 0.0, "S": 1.0}
 
 
-def test_a_habit_that_overrules_explicit_wishes_is_seen() -> None:
+def test_a_habit_that_overrides_explicit_requests_is_detected() -> None:
     measured = Measured(ITEMS, replies(before), replies(lambda item: "Yes."), None)
     rows = by_name(measured, BRIEF)
     assert rows["opposite_question"].now == 0.0 and (rows["opposite_question"].p or 1) < 0.05
@@ -58,7 +58,7 @@ def test_a_habit_that_overrules_explicit_wishes_is_seen() -> None:
     assert summary_of(measured, [BRIEF]) == {"S_in": 1.0, "S_out": 1.0, "S": 0.5}
 
 
-def test_a_wish_without_a_known_form_is_measured_by_likeness() -> None:
+def test_a_preference_without_a_known_form_is_measured_by_similarity() -> None:
     def metric(item: Item) -> str:
         return "It is 3 metres and 2 kilograms." if item.group == "in_scope" else before(item)
 
@@ -68,7 +68,7 @@ def test_a_wish_without_a_known_form_is_measured_by_likeness() -> None:
     assert summary_of(measured, [UNKNOWN]) == {}
 
 
-def test_wishes_for_the_same_form_are_one_row() -> None:
+def test_preferences_for_the_same_form_share_a_row() -> None:
     measured = Measured(ITEMS, replies(before), replies(learned), replies(learned))
     again = Wish("Please keep it short.")
     rows = by_name(measured, BRIEF, UNKNOWN, again)

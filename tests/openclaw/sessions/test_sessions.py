@@ -54,7 +54,7 @@ def answered(gateway: RunningGateway, turn: Turn) -> Any:
     return gateway.store.turns.get(turn.id)
 
 
-def test_next_request_answers_the_turn_before(gateway: RunningGateway) -> None:
+def test_the_next_request_is_the_next_state_of_the_previous_turn(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     second = ask(gateway, [user("hi"), assistant("hello there"), user("no, shorter")])
@@ -73,7 +73,7 @@ def test_text_parts_reach_the_judge_as_separate_words(texts: list[str], score: i
 
 
 @pytest.mark.parametrize("route", ["chat/completions", "messages", "responses"])
-def test_text_parts_are_one_text_for_the_model_and_lines_for_the_judge(
+def test_text_parts_are_joined_for_the_model_and_separate_lines_for_the_judge(
     gateway: RunningGateway, route: str
 ) -> None:
     gateway.says("5")
@@ -124,7 +124,7 @@ def test_several_tool_results_are_one_next_state(gateway: RunningGateway) -> Non
     assert answered(gateway, first).next_state == results
 
 
-def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: RunningGateway) -> None:
+def test_a_retry_is_not_a_next_state_and_creates_no_second_turn(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
     again = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
@@ -136,7 +136,7 @@ def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: RunningGatewa
     assert gateway.store.status.counts()["turns"] == {"captured": 4, "answered": 1}
 
 
-def test_id_narrows_the_search_and_is_kept(gateway: RunningGateway) -> None:
+def test_a_session_id_narrows_the_parent_search_and_is_stored(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     one = ask(gateway, [user("hi")], headers={"X-Session-Id": "one"})
     two = ask(gateway, [user("hi")], session_id="two")
@@ -172,7 +172,7 @@ def test_clients_without_ids_share_no_session(gateway: RunningGateway) -> None:
     assert len(sessions) == 3
 
 
-def test_side_turns_are_served_and_answer_nothing(gateway: RunningGateway) -> None:
+def test_side_turns_are_served_and_are_no_next_states(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     history = [user("hi"), assistant("hello there")]
@@ -191,7 +191,7 @@ def test_default_turn_type_is_for_requests_that_name_none(start_gateway: StartGa
 
 
 @pytest.mark.parametrize(("headers", "body"), [({"X-Train": "off"}, {}), ({}, {"train": False})])
-def test_untrained_request_is_served_and_leaves_no_trace(
+def test_a_private_request_is_served_without_storing_anything(
     gateway: RunningGateway, headers: dict[str, str], body: dict[str, Any]
 ) -> None:
     gateway.says("hello there")
@@ -203,7 +203,7 @@ def test_untrained_request_is_served_and_leaves_no_trace(
     assert state(gateway, first) == "captured"
 
 
-def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: RunningGateway) -> None:
+def test_a_session_ends_with_its_last_turn_or_on_request(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], session_id="s")
     assert state(gateway, first) == "captured"
@@ -233,7 +233,7 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: RunningGatewa
         ({"response_format": {"type": "json_object"}}, "grammar"),
     ],
 )
-def test_turns_whose_scores_cannot_be_trained_have_a_reason_and_are_judged(
+def test_untrainable_turns_have_a_reason_and_are_still_judged(
     gateway: RunningGateway, options: dict[str, Any], reason: str
 ) -> None:
     gateway.says("hello there")
@@ -243,7 +243,7 @@ def test_turns_whose_scores_cannot_be_trained_have_a_reason_and_are_judged(
     assert gateway.wait_for(lambda: gateway.turn(turn.completion_id).state == "answered")
 
 
-def test_a_least_temperature_raises_what_clients_send(start_gateway: StartGateway) -> None:
+def test_a_minimum_temperature_raises_lower_ones_of_clients(start_gateway: StartGateway) -> None:
     gateway = start_gateway(min_temperature=0.3)
     gateway.says("hello there")
     for sent, got in ((0, 0.3), (0.2, 0.3), (0.9, 0.9)):
@@ -267,7 +267,7 @@ def test_tool_results_continue_the_sampled_ids(gateway: RunningGateway) -> None:
     assert third.render_mode == "full"
 
 
-def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: RunningGateway) -> None:
+def test_parallel_requests_of_one_session_are_separate_turns(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")], session_id="s")
     history = [user("hi"), assistant("hello there")]
@@ -278,13 +278,13 @@ def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: Runnin
     assert answered(gateway, first).next_state[0]["content"].startswith("go ")
 
 
-def test_person_is_kept_and_is_no_session(gateway: RunningGateway) -> None:
+def test_the_person_is_stored_and_does_not_define_the_session(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     turns = [ask(gateway, [user("hi")], user="ada") for _ in range(2)]
     assert {turn.person for turn in turns} == {"ada"} and turns[0].session_id != turns[1].session_id
 
 
-def test_digest_of_a_turn_is_found_in_the_next_request() -> None:
+def test_a_turns_digest_is_found_in_the_next_request() -> None:
     answer = assistant(
         "fine", tool_calls=[{"id": "1", "function": {"name": "f", "arguments": '{"b":1, "a":2}'}}]
     )
@@ -310,7 +310,7 @@ def test_a_client_that_changes_blank_lines_still_follows_the_turn(sent_back: str
     assert not same_answer(answer, {"role": "assistant", "content": "One. Two. Three."})
 
 
-def test_a_history_that_was_seen_has_the_digests_of_one_that_was_not() -> None:
+def test_cached_histories_have_the_digests_of_uncached_ones() -> None:
     calls = [{"id": "1", "function": {"name": "f", "arguments": '{"a":1}'}}]
     talk: list[dict[str, Any]] = [{"role": "system", "content": "x"}, user(CONTEXT), user("how?")]
     talk += [assistant("", tool_calls=calls), {"role": "tool", "content": "1"}, user(" "), assistant("ok")]
@@ -384,7 +384,9 @@ def test_rewritten_retry_of_openclaw_is_the_same_request(gateway: RunningGateway
     assert follow.parent_id == turn.id
 
 
-def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway: RunningGateway) -> None:
+def test_a_fork_gets_its_next_state_from_the_first_follow_up_and_both_branches_continue(
+    gateway: RunningGateway,
+) -> None:
     gateway.says("hello there")
     first = ask(gateway, [user("hi")])
     history = [user("hi"), assistant("hello there")]
@@ -396,7 +398,7 @@ def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway:
         assert answered(gateway, turn).next_state == [user(f"on, {wish}")]
 
 
-def test_persons_with_the_same_words_do_not_answer_each_other(gateway: RunningGateway) -> None:
+def test_equal_conversations_of_two_people_stay_separate(gateway: RunningGateway) -> None:
     gateway.says("hello there")
     ada, bob = (ask(gateway, [user("hi")], user=name) for name in ("ada", "bob"))
     history = [user("hi"), assistant("hello there"), user("go on")]
@@ -418,7 +420,7 @@ def test_persons_with_the_same_words_do_not_answer_each_other(gateway: RunningGa
         ],
     ],
 )
-def test_housekeeping_of_openclaw_is_side_without_a_plug_in(
+def test_openclaws_housekeeping_is_a_side_turn_without_the_plug_in(
     gateway: RunningGateway, messages: list[Any]
 ) -> None:
     gateway.says("hello there")

@@ -23,7 +23,7 @@ def _run(capsys: pytest.CaptureFixture[str], *args: object) -> Any:
 
 
 @pytest.mark.every_database
-def test_a_buffer_is_counted_exported_imported_and_emptied(
+def test_a_store_is_counted_exported_imported_and_emptied(
     tmp_path: Path, location: str, make_sample: Callable[..., Turn], capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_sample(session_id="a", person="ann")
@@ -41,7 +41,7 @@ def test_a_buffer_is_counted_exported_imported_and_emptied(
     assert _run(capsys, "stats", *there)["turns"] == {}
 
 
-def test_what_is_stored_is_listed_without_content_and_copied_while_in_use(
+def test_a_store_in_use_is_listed_without_content_and_copied(
     tmp_path: Path, make_turn: Callable[..., NewTurn], capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = RolloutStore(tmp_path)
@@ -87,7 +87,7 @@ def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.C
         (["stats", "--rl-buffer-url", "mysql://x/y"], "use sqlite or postgresql"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_line(
+def test_errors_are_printed_in_one_line(
     tmp_path: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     RolloutStore(tmp_path).close()
@@ -97,7 +97,9 @@ def test_what_cannot_be_done_is_one_clear_line(
     assert not (tmp_path / "missing").exists()
 
 
-def test_an_export_can_be_cut_short_by_its_reader(tmp_path: Path, make_turn: Callable[..., NewTurn]) -> None:
+def test_an_export_ends_quietly_when_its_reader_closes(
+    tmp_path: Path, make_turn: Callable[..., NewTurn]
+) -> None:
     store = RolloutStore(tmp_path)
     for _ in range(500):
         store.turns.record(make_turn())

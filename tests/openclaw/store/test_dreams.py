@@ -40,7 +40,7 @@ def recorded(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Callable
     return record
 
 
-def test_a_dream_comes_back_as_it_was_for_its_trainer_model_person_and_wish(
+def test_a_dream_round_trips_for_its_trainer_model_person_and_preference(
     store: RolloutStore, recorded: Callable[..., Turn]
 ) -> None:
     turn, nameless = recorded(), recorded(None)
@@ -62,9 +62,7 @@ def test_a_dream_comes_back_as_it_was_for_its_trainer_model_person_and_wish(
     assert store.dreams.wishes_of("trainer", "m", "ann", 3) == []
 
 
-def test_an_earlier_rollout_sees_nothing_that_was_sampled_later(
-    store: RolloutStore, recorded: Callable[..., Turn]
-) -> None:
+def test_an_earlier_rollout_gets_no_later_dreams(store: RolloutStore, recorded: Callable[..., Turn]) -> None:
     turn = recorded()
     store.dreams.keep("trainer", "m", 1, [dream_of(turn), ANCHOR])
     store.dreams.keep("trainer", "m", 2, [dream_of(turn), ANCHOR])
@@ -73,7 +71,7 @@ def test_an_earlier_rollout_sees_nothing_that_was_sampled_later(
     assert [store.dreams.was_sampled("trainer", "m", at) for at in (0, 1, 2, 3)] == [False, True, True, False]
 
 
-def test_a_deleted_person_or_session_takes_the_dreams_of_its_wishes_along_and_leaves_the_anchors(
+def test_deleting_a_person_or_session_deletes_its_dreams_but_not_the_anchors(
     store: RolloutStore, recorded: Callable[..., Turn]
 ) -> None:
     first, second, other = recorded(), recorded(session="t"), recorded("bob")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.every_database
 MakeTurn = Callable[..., NewTurn]
 
 
-async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
+async def test_a_full_disk_fails_the_caller_and_loses_no_committed_data(
     tmp_path: Path, make_turn: MakeTurn
 ) -> None:
     store = RolloutStore(tmp_path)
@@ -87,7 +87,7 @@ def test_a_held_lock_is_named_after_the_wait(
     other.close()
 
 
-def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
+def test_a_read_only_file_is_readable_and_writing_reports_the_reason(
     tmp_path: Path, make_turn: MakeTurn
 ) -> None:
     store = RolloutStore(tmp_path)
@@ -101,7 +101,7 @@ def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.7, 0.99])
-def test_a_cut_write_ahead_log_costs_the_last_turns_and_no_others(
+def test_a_truncated_write_ahead_log_loses_only_the_last_turns(
     tmp_path: Path, make_turn: MakeTurn, left: float
 ) -> None:
     store = RolloutStore(tmp_path / "one")
@@ -120,18 +120,18 @@ def test_a_cut_write_ahead_log_costs_the_last_turns_and_no_others(
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_a_missing_folder_of_a_url_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_of_a_url_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"unable to open.*the folder of the buffer is missing"):
         RolloutStore(f"sqlite:///{tmp_path / 'no' / 'buffer.db'}")
 
 
-def test_a_server_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check that the server runs") as failure:
         RolloutStore(f"postgresql+psycopg://me:secret@/db?host={tmp_path}")
     assert "secret" not in str(failure.value)
 
 
-def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
+def test_text_that_is_not_unicode_is_rejected(store: RolloutStore) -> None:
     with pytest.raises(StoreError, match=r"valid Unicode|not valid|surrogate"):
         store.sessions.touch("\ud800")
     assert store.status.counts()["turns"] == {}
@@ -167,7 +167,7 @@ def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
     assert store_flags(BufferArguments(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
 
 
-def test_a_claim_does_not_outlast_a_clock_that_was_set_back(
+def test_a_claim_expires_although_the_clock_was_set_back(
     store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = store.turns.record(make_turn())

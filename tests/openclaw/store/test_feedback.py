@@ -20,7 +20,7 @@ def _status(store: RolloutStore, turn: NewTurn, score: float | None = 1.0, text:
     return None if found is None else found.status
 
 
-def test_a_turn_that_nothing_followed_is_judged_by_its_feedback(
+def test_a_turn_without_a_next_state_is_judged_by_its_feedback(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     turn = store.turns.record(make_turn())
@@ -33,7 +33,7 @@ def test_a_turn_that_nothing_followed_is_judged_by_its_feedback(
 
 
 @pytest.mark.parametrize("session_over", [False, True])
-def test_a_text_without_a_score_waits_for_what_follows(
+def test_feedback_without_a_score_waits_for_the_next_state(
     store: RolloutStore, make_turn: MakeTurn, session_over: bool
 ) -> None:
     turn = store.turns.record(make_turn())
@@ -54,7 +54,7 @@ def test_an_expired_turn_is_judged_by_late_feedback(store: RolloutStore, make_tu
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("drop", [None, "neutral_score"])
-def test_a_guess_that_is_not_used_yet_is_replaced(
+def test_feedback_replaces_an_unused_judgement(
     store: RolloutStore, make_sample: MakeSample, drop: str | None
 ) -> None:
     turn = make_sample(drop=drop)
@@ -67,7 +67,9 @@ def test_a_guess_that_is_not_used_yet_is_replaced(
     assert sample.reward == -1.0 and store.judgements.of_turn(turn.id) == said
 
 
-def test_a_leased_or_trained_sample_stays_as_it_is(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_feedback_does_not_change_a_leased_or_trained_sample(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
     turn = make_sample(reward=1.0)
     store.samples.lease(0, 1)
     assert _status(store, turn, -1.0) == "recorded"
@@ -78,7 +80,7 @@ def test_a_leased_or_trained_sample_stays_as_it_is(store: RolloutStore, make_sam
     assert [one.kind for one in store.feedback.judgements_of(turn.id)] == ["eval", "hint"]
 
 
-def test_a_guess_made_before_the_feedback_is_refused(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_a_judgement_from_before_the_feedback_is_rejected(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     store.turns.answer(turn.id, [{"role": "user", "content": "no"}])
     store.judgements.claim("slow", 1, 60)
@@ -92,7 +94,7 @@ def test_a_guess_made_before_the_feedback_is_refused(store: RolloutStore, make_t
     assert store.judgements.finish(turn.id, said, SampleDraft(turn_id=turn.id, reward=1.0))
 
 
-def test_a_judge_may_give_up_on_a_turn_with_feedback(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_a_judge_may_drop_a_turn_with_feedback(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     _status(store, turn)
     store.judgements.claim("w", 1, 60)
@@ -100,7 +102,7 @@ def test_a_judge_may_give_up_on_a_turn_with_feedback(store: RolloutStore, make_t
 
 
 @pytest.mark.every_database
-def test_the_last_score_counts_and_every_text_is_kept(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_the_last_score_counts_and_every_text_is_stored(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     _status(store, turn, 1.0, "fine")
     _status(store, turn, -0.5, "but too long")
@@ -110,7 +112,7 @@ def test_the_last_score_counts_and_every_text_is_kept(store: RolloutStore, make_
     assert hint.hints == ["fine", "but too long", "three lines"]
 
 
-def test_the_same_word_again_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_repeated_feedback_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
     turn = make_sample()
     assert _status(store, turn, 1.0) == "judging"
     store.judgements.claim("w", 1, 60)
@@ -120,7 +122,7 @@ def test_the_same_word_again_changes_nothing(store: RolloutStore, make_sample: M
     assert store.samples.ready_count() == 1 and store.feedback.judgements_of(turn.id) == said
 
 
-def test_a_session_means_its_last_main_turn(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_feedback_on_a_session_is_for_its_last_main_turn(store: RolloutStore, make_turn: MakeTurn) -> None:
     turns = [store.turns.record(make_turn()) for _ in range(2)]
     store.turns.record(make_turn(turn_type="side", state=TurnState.SIDE))
     feedback = store.feedback.record(session_id="s", score=1.0)
@@ -128,14 +130,14 @@ def test_a_session_means_its_last_main_turn(store: RolloutStore, make_turn: Make
     assert feedback.completion_id == turns[1].completion_id
 
 
-def test_feedback_on_an_unknown_turn_is_none(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_feedback_on_an_unknown_turn_returns_none(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     assert store.feedback.record(completion_id="chatcmpl-x", score=1.0) is None
     assert store.feedback.record(session_id="x", score=1.0) is None
     assert store.feedback.record(completion_id=turn.completion_id, session_id="x", score=1.0) is None
 
 
-def test_a_side_turn_only_keeps_what_was_said(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_a_side_turn_only_stores_the_feedback(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn(turn_type="side", state=TurnState.SIDE))
     assert _status(store, turn) == "recorded"
     assert store.judgements.claim("w", 1, 60) == []

@@ -14,7 +14,7 @@ from openclaw.types import NewTurn
 
 @pytest.mark.parametrize("kind", ["link", "file"])
 @pytest.mark.parametrize("command", ["export", "backup"])
-def test_a_planted_link_gets_no_data_of_an_export(
+def test_an_export_does_not_follow_another_users_link(
     tmp_path: Path,
     store: RolloutStore,
     make_turn: Callable[..., NewTurn],

@@ -24,7 +24,7 @@ def step(store: RolloutStore, rollout_id: int, version: int, trainer: str = "tra
 
 
 @pytest.mark.every_database
-def test_shared_weights_name_the_version_before_the_first_turn_and_what_others_lose(
+def test_the_rollback_of_shared_weights_names_the_version_and_other_peoples_losses(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, "/v0", "sum0")
@@ -39,7 +39,7 @@ def test_shared_weights_name_the_version_before_the_first_turn_and_what_others_l
 
 
 @pytest.mark.every_database
-def test_files_of_the_same_policy_count_since_the_first_turn_and_all_of_an_own_adapter(
+def test_influence_covers_versions_since_the_first_turn_and_all_of_an_own_adapter(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     make_sample(person="bob")
@@ -61,7 +61,7 @@ def test_files_of_the_same_policy_count_since_the_first_turn_and_all_of_an_own_a
 
 
 @pytest.mark.every_database
-def test_a_forgotten_adapter_has_no_versions_and_learns_what_is_left_again(
+def test_a_reset_adapter_has_no_versions_and_relearns_the_remaining_samples(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     mine = make_sample(person="ada", policy_id=OF_ADA)

@@ -27,14 +27,16 @@ def answered(store: RolloutStore, make_turn: MakeTurn) -> Turn:
 
 
 @pytest.mark.every_database
-def test_two_workers_never_hold_one_turn(store: RolloutStore, answered: Turn, make_turn: MakeTurn) -> None:
+def test_two_workers_never_claim_the_same_turn(
+    store: RolloutStore, answered: Turn, make_turn: MakeTurn
+) -> None:
     (claimed,) = store.judgements.claim("a", limit=4, claim_seconds=10)
     assert claimed.id == answered.id and claimed.next_state == [{"role": "user", "content": "Wrong."}]
     assert store.judgements.claim("b", limit=4, claim_seconds=10) == []
 
 
 @pytest.mark.every_database
-def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answered: Turn) -> None:
+def test_an_expired_claim_goes_to_the_next_worker(store: RolloutStore, answered: Turn) -> None:
     (first,) = store.judgements.claim("a", limit=1, claim_seconds=0.02)
     time.sleep(0.03)
     (second,) = store.judgements.claim("b", limit=1, claim_seconds=10)
@@ -50,7 +52,7 @@ def test_a_released_claim_waits_for_its_retry_time(store: RolloutStore, answered
     assert len(store.judgements.claim("a", limit=1, claim_seconds=10)) == 1
 
 
-def test_a_claim_that_was_no_try_is_not_counted(store: RolloutStore, answered: Turn) -> None:
+def test_a_claim_returned_without_an_attempt_is_not_counted(store: RolloutStore, answered: Turn) -> None:
     store.judgements.claim("a", limit=1, claim_seconds=10)
     store.judgements.release_claim(answered.id, was_try=False)
     (again,) = store.judgements.claim("a", limit=1, claim_seconds=10)
@@ -58,7 +60,7 @@ def test_a_claim_that_was_no_try_is_not_counted(store: RolloutStore, answered: T
 
 
 @pytest.mark.every_database
-def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStore, answered: Turn) -> None:
+def test_a_restarted_worker_releases_its_earlier_claims(store: RolloutStore, answered: Turn) -> None:
     store.judgements.claim("judge-0", limit=1, claim_seconds=1000)
     assert store.judgements.release_claims_of("judge-1") == 0
     assert store.judgements.release_claims_of("judge-0") == 1
@@ -83,7 +85,7 @@ def test_a_drop_is_counted_by_its_reason(store: RolloutStore, answered: Turn) ->
 
 
 @pytest.mark.every_database
-def test_the_second_judge_of_a_turn_changes_nothing(store: RolloutStore, answered: Turn) -> None:
+def test_a_second_judgement_of_a_turn_changes_nothing(store: RolloutStore, answered: Turn) -> None:
     assert store.judgements.finish(answered.id, [JUDGEMENT], Drop("neutral_score"))
     assert not store.judgements.finish(answered.id, [JUDGEMENT], SampleDraft(turn_id=answered.id, reward=1.0))
     assert store.status.counts()["samples"] == {"dropped": 1}
@@ -100,7 +102,7 @@ def test_only_an_answered_turn_can_be_judged(
     assert store.judgements.of_turn(turn.id) == []
 
 
-def test_an_expired_turn_cannot_be_judged(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_an_expired_turn_is_not_judged(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     store.sessions.end(turn.session_id)
     with pytest.raises(StoreError, match="is expired"):
@@ -117,7 +119,7 @@ def test_an_expired_turn_cannot_be_judged(store: RolloutStore, make_turn: MakeTu
         ({"loss_mask": [1, 2]}, "not 2 numbers of 0 or 1"),
     ],
 )
-def test_a_draft_that_does_not_fit_its_turn_is_refused_and_the_turn_stays_answered(
+def test_a_draft_that_does_not_match_its_turn_is_rejected_and_the_turn_stays_answered(
     store: RolloutStore, answered: Turn, changes: dict[str, object], message: str
 ) -> None:
     draft = SampleDraft(**({"turn_id": answered.id, "reward": 1.0} | changes))  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def test_a_live_version_commits_its_lease_and_supersedes_its_parent(
 
 
 @pytest.mark.every_database
-def test_telling_the_store_twice_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_repeating_a_store_update_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     _train(store, make_sample, 1, 2, parent=1)
@@ -93,7 +93,7 @@ def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
 
 
 @pytest.mark.parametrize("restored_from", [0, 1])
-def test_a_crash_while_a_version_goes_live_and_the_next_step_trains_gives_back_what_is_in_no_checkpoint(
+def test_a_crash_during_overlapped_training_releases_samples_that_are_in_no_checkpoint(
     restored_from: int, store: RolloutStore, make_sample: MakeSample
 ) -> None:
     """Three leases are open: of the version on its way, of the step that trains, of the batch that is collected."""
@@ -143,7 +143,7 @@ def test_a_fresh_trainer_on_a_used_store_trains_everything_again(
 
 
 @pytest.mark.every_database
-def test_going_back_to_a_rolled_back_branch_restores_what_it_trained(
+def test_returning_to_a_rolled_back_branch_restores_its_trained_samples(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     _live(store, -1, 0, None, restored=True)
@@ -190,9 +190,7 @@ def test_a_dropped_sample_stays_dropped_through_a_rollback(
     assert store.status.counts()["samples"] == {"dropped": 1, "ready": 1}
 
 
-def test_a_version_number_is_never_used_for_something_else(
-    store: RolloutStore, make_sample: MakeSample
-) -> None:
+def test_a_version_number_is_never_reused(store: RolloutStore, make_sample: MakeSample) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
     with pytest.raises(StoreError, match="trained rollout 0, not 1"):
@@ -221,7 +219,9 @@ def test_a_version_restored_from_elsewhere_needs_no_known_parent(store: RolloutS
     assert store.versions.all()[0].parent == 11
 
 
-def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_one_trainers_rollback_does_not_affect_the_other(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
     for name in ("a", "b"):
         _live(store, -1, 0, None, restored=True, trainer=name)
         make_sample()
@@ -235,7 +235,7 @@ def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_
     ]
 
 
-def test_a_long_run_comes_back_on_a_database_that_takes_few_values_a_statement(tmp_path: Path) -> None:
+def test_a_long_run_is_restored_on_a_database_with_few_parameters_per_statement(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     few = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
     event.listen(store.database.engine, "checkout", lambda connection, *_: connection.setlimit(few, 600))

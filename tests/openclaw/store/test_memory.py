@@ -34,7 +34,7 @@ def texts(store: RolloutStore, person: str = "ada") -> list[str]:
     return [wish.text for wish in store.memory.remembered(person)]
 
 
-def test_the_longest_hint_of_a_turn_is_remembered_for_its_person_alone(
+def test_a_turns_longest_hint_is_remembered_only_for_its_person(
     store: RolloutStore, complain: Complain
 ) -> None:
     complain("shorter", "shorter, please")
@@ -75,7 +75,7 @@ def test_a_learned_preference_leaves_the_prompts_and_returns_after_a_rollback_or
     assert texts(store) == ["shorter"] and len(store.memory.wishes("ada")) == 1
 
 
-def test_a_wish_goes_with_the_turn_that_it_is_from(store: RolloutStore, complain: Complain) -> None:
+def test_deleting_a_turn_deletes_its_preference(store: RolloutStore, complain: Complain) -> None:
     complain("shorter", session_id="gone")
     complain("longer", session_id="kept")
     store.deletion.delete_session("gone")
@@ -89,7 +89,7 @@ def test_a_wish_goes_with_the_turn_that_it_is_from(store: RolloutStore, complain
     assert not store.memory.hold(wish.id, 1, {})
 
 
-def test_what_a_prompt_remembered_is_stored_with_its_turn(
+def test_a_turn_records_the_preferences_in_its_prompt(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     for memory in (None, [], ["shorter"]):
@@ -98,7 +98,7 @@ def test_what_a_prompt_remembered_is_stored_with_its_turn(
         assert kept is not None and kept.memory == memory
 
 
-def test_what_people_asked_for_last_is_found_up_to_a_judgement_whether_it_is_remembered_or_not(
+def test_the_latest_requests_up_to_a_judgement_are_found_with_and_without_memory(
     store: RolloutStore, complain: Complain
 ) -> None:
     complain("prose", memory=None)
@@ -116,7 +116,9 @@ def test_what_people_asked_for_last_is_found_up_to_a_judgement_whether_it_is_rem
     assert list(store.memory.asked_for([last.id, until.id], people=9, each=1)) == ["bob", "eve", None, "ada"]
 
 
-def test_what_only_repeats_its_own_request_is_not_remembered(store: RolloutStore, complain: Complain) -> None:
+def test_a_hint_that_repeats_its_own_request_is_not_remembered(
+    store: RolloutStore, complain: Complain
+) -> None:
     asked = [{"role": "user", "content": "What is 2 + 2? Answer with bullet points."}]
     first = complain("I asked for a list.", messages=asked)
     complain("A numbered list!", messages=[*asked, {"role": "user", "content": "no"}], parent_id=first.id)

@@ -73,7 +73,7 @@ def _make_version_7(store: RolloutStore) -> None:
         connection.exec_driver_sql("UPDATE schema_version SET version = 7")
 
 
-def test_feedback_before_session_rewards_belongs_to_its_turn(
+def test_feedback_of_older_databases_belongs_to_its_turn(
     location: str, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(location)
@@ -89,7 +89,7 @@ def test_feedback_before_session_rewards_belongs_to_its_turn(
     store.close()
 
 
-def test_turns_of_before_keys_were_noted_are_for_the_person_that_they_name(
+def test_turns_without_a_recorded_key_belong_to_their_person(
     location: str, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(location)
@@ -119,7 +119,7 @@ def test_turns_of_before_keys_were_noted_are_for_the_person_that_they_name(
     store.close()
 
 
-def test_an_older_database_is_migrated_and_keeps_what_it_has(
+def test_an_older_database_is_migrated_without_losing_data(
     make_location: Callable[[], str], make_turn: Callable[..., NewTurn]
 ) -> None:
     fresh, old = RolloutStore(make_location()), make_location()
@@ -134,7 +134,7 @@ def test_an_older_database_is_migrated_and_keeps_what_it_has(
     RolloutStore(old).close()
 
 
-def test_a_file_is_copied_before_it_is_migrated_and_a_deletion_takes_the_copy_along(
+def test_a_file_is_backed_up_before_migration_and_a_deletion_removes_the_backup(
     tmp_path: Path, make_turn: Callable[..., NewTurn]
 ) -> None:
     store = RolloutStore(tmp_path)
@@ -160,7 +160,7 @@ def test_every_version_has_a_migration() -> None:
     assert sorted(MIGRATIONS) == list(range(2, SCHEMA_VERSION + 1))
 
 
-def test_a_newer_database_is_refused_and_left_alone(location: str) -> None:
+def test_a_newer_database_is_rejected_and_not_changed(location: str) -> None:
     store = RolloutStore(location)
     with store.database.transaction() as connection:
         connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 0)")
@@ -171,7 +171,7 @@ def test_a_newer_database_is_refused_and_left_alone(location: str) -> None:
     store.close()
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "buffer.db").write_text(
         "this is a diary, not a database, and it is long enough to look at\n" * 50
     )
@@ -179,13 +179,13 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         RolloutStore(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot make the rollout buffer folder"):
         RolloutStore(tmp_path / "file" / "buffer")
 
 
-def test_a_url_names_a_database_too(tmp_path: Path) -> None:
+def test_a_database_may_be_given_as_a_url(tmp_path: Path) -> None:
     store = RolloutStore(f"sqlite:///{tmp_path / 'other.db'}")
     assert store.status.counts() == {"turns": {}, "samples": {}, "dropped": {}, "judge_failures": {}}
     store.close()
@@ -206,7 +206,7 @@ def test_an_unknown_url_is_refused(url: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])
-def test_durable_asks_for_power_loss_safety(
+def test_the_durable_setting_enables_safety_on_power_loss(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, durable: bool, synchronous: int
 ) -> None:
     monkeypatch.setattr(database, "_sqlite_settings", unsynced.SETTINGS)

@@ -13,7 +13,7 @@ MakeSample = Callable[..., Any]
 
 
 @pytest.mark.every_database
-def test_the_newest_scores_of_each_person_up_to_a_judgement(
+def test_the_newest_scores_of_each_person_up_to_a_judgement_are_returned(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     turns = [
@@ -34,7 +34,7 @@ def test_the_newest_scores_of_each_person_up_to_a_judgement(
 
 
 @pytest.mark.every_database
-def test_several_teach_once_a_second_person_gave_a_score(
+def test_several_people_count_once_a_second_one_has_given_a_score(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     assert not store.people.several_scored(0)
@@ -67,7 +67,7 @@ def test_samples_of_excluded_people_stay_ready(
     assert [one.turn.person for one in store.samples.lease(1, 9, share=share)] == ["liar", None, "liar"]
 
 
-def test_excluded_people_do_not_bound_others(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_excluded_people_do_not_limit_others(store: RolloutStore, make_sample: MakeSample) -> None:
     for person in ["liar"] * 4 + ["ada"] * 12:
         make_sample(person=person)
     store.samples.lease(0, 4)

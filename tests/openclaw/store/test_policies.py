@@ -22,7 +22,7 @@ def trainer(name: str | None) -> str:
     ("name", "adapter"),
     [("policy", None), ("policy::ada", "ada"), ("a::b::c", "c"), ("::ada", None), ("policy::", "")],
 )
-def test_policies_and_their_trainers_are_named_alike(name: str, adapter: str | None) -> None:
+def test_policies_and_their_trainers_have_the_same_names(name: str, adapter: str | None) -> None:
     assert adapter_of(name) == adapter
 
 
@@ -48,7 +48,7 @@ def test_each_trainer_counts_leases_and_remembers_its_own_turns(
     )
 
 
-def test_wishes_are_those_of_the_policy(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> None:
+def test_preferences_are_listed_by_policy(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> None:
     turns = {}
     for name in NAMES:
         turn = store.turns.record(make_turn(policy_id=policy_of("policy", name), person="ada"))
@@ -64,7 +64,7 @@ def test_wishes_are_those_of_the_policy(store: RolloutStore, make_turn: Callable
         assert [one.turn_id for one in said["ada"]] == [turns[name]]
 
 
-def test_a_preference_is_in_prompts_of_its_own_policy(
+def test_a_preference_is_only_in_prompts_of_its_policy(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     """The same words to two policies are two wishes, and a version of one holds no wish of the other."""
@@ -107,9 +107,7 @@ def test_a_score_is_compared_with_those_of_the_same_policy(
     assert store.people.scores_before("unknown", 99) == []
 
 
-def test_versions_of_an_adapter_are_numbers_of_their_own(
-    store: RolloutStore, make_sample: MakeSample
-) -> None:
+def test_every_adapter_has_its_own_version_numbers(store: RolloutStore, make_sample: MakeSample) -> None:
     """A version of an adapter is not the live one of the model, and a stale sample is stale by its own."""
     for name in (None, "ada"):
         make_sample(policy_id=policy_of("policy", name))

@@ -16,7 +16,7 @@ COUNT = select(func.count()).select_from(schema.session)
 
 
 @pytest.mark.every_database
-def test_values_arrive_as_they_are_and_a_statement_fits_other_columns_next(store: RolloutStore) -> None:
+def test_values_round_trip_and_a_statement_adapts_to_other_columns(store: RolloutStore) -> None:
     add = Prepared(insert(schema.session))
     turns = Prepared(select(schema.session.c.turns).where(schema.session.c.id == bindparam("session")))
     with store.database.transaction() as connection:
@@ -29,7 +29,7 @@ def test_values_arrive_as_they_are_and_a_statement_fits_other_columns_next(store
 
 
 @pytest.mark.every_database
-def test_a_failed_statement_is_the_store_s_error_and_undoes_its_transaction(store: RolloutStore) -> None:
+def test_a_failed_statement_raises_a_store_error_and_rolls_back(store: RolloutStore) -> None:
     add = Prepared(insert(schema.session))
     with pytest.raises(StoreUnavailable), store.database.transaction() as connection:
         add.run(connection, SESSION)
@@ -38,6 +38,6 @@ def test_a_failed_statement_is_the_store_s_error_and_undoes_its_transaction(stor
         assert connection.scalar(COUNT) == 0
 
 
-def test_an_error_of_the_driver_itself_has_its_advice(store: RolloutStore) -> None:
+def test_an_error_of_the_database_driver_has_advice(store: RolloutStore) -> None:
     with pytest.raises(StoreUnavailable, match="free space"), store.database.transaction():
         raise sqlite3.OperationalError("database or disk is full")

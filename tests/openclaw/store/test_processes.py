@@ -163,7 +163,7 @@ def test_a_stored_preference_survives_kill_9_together_with_its_judgement(locatio
     store.close()
 
 
-def test_gateways_judges_and_trainers_share_one_store(location: str) -> None:
+def test_gateways_judges_and_trainers_use_one_store_concurrently(location: str) -> None:
     RolloutStore(location).close()
     with ExitStack() as stack:
         gateways = [stack.enter_context(running(GATEWAY, location, name)) for name in ("g1", "g2")]
@@ -181,7 +181,7 @@ def test_gateways_judges_and_trainers_share_one_store(location: str) -> None:
     store.close()
 
 
-def test_many_processes_may_make_the_database_at_once(location: str) -> None:
+def test_many_processes_may_create_the_database_concurrently(location: str) -> None:
     with ExitStack() as stack:
         processes = [stack.enter_context(running("say('made')", location, n)) for n in range(3)]
         assert [_finish(process) for process in processes] == [["made"]] * 3

@@ -51,7 +51,7 @@ def test_a_rejected_version_is_recorded_with_its_measurements_and_its_samples_ar
     assert not store.samples.has_lease(2), "the number of the rollout is free"
 
 
-def test_a_trainer_that_starts_again_leaves_the_quarantine_alone(
+def test_a_restarted_trainer_keeps_the_quarantine(
     two_versions: RolloutStore, make_sample: MakeSample
 ) -> None:
     store = two_versions
@@ -83,7 +83,7 @@ def test_a_version_that_was_live_cannot_be_rejected(two_versions: RolloutStore) 
         two_versions.versions.weights_rejected(1, 2, 1, None, WHY)
 
 
-def test_going_back_makes_the_samples_ready_again_and_ends_leases(
+def test_a_rollback_makes_samples_ready_again_and_ends_leases(
     two_versions: RolloutStore, make_sample: MakeSample
 ) -> None:
     store = two_versions
@@ -113,7 +113,7 @@ def test_samples_restored_with_their_version_are_not_leased_again(
     )
 
 
-def test_going_back_without_the_turns_keeps_them_from_being_learned_again(two_versions: RolloutStore) -> None:
+def test_a_rollback_that_drops_turns_keeps_them_from_being_trained_again(two_versions: RolloutStore) -> None:
     store = two_versions
     assert store.versions.roll_back(0, drop_turns=True) == [1, 2]
     assert store.versions.roll_back(0, drop_turns=True) == []
@@ -128,7 +128,7 @@ def test_going_back_without_the_turns_keeps_them_from_being_learned_again(two_ve
     assert store.quarantine.release() == 2
 
 
-def test_there_is_no_going_back_to_what_never_was_live(
+def test_a_rollback_to_a_version_that_was_never_live_is_rejected(
     two_versions: RolloutStore, make_sample: MakeSample
 ) -> None:
     store = two_versions

@@ -97,9 +97,7 @@ def test_a_deleted_person_leaves_nothing_in_any_session(
 
 
 @pytest.mark.every_database
-def test_a_judge_that_still_holds_a_deleted_turn_changes_nothing(
-    store: RolloutStore, make_turn: MakeTurn
-) -> None:
+def test_a_judgement_of_a_deleted_turn_changes_nothing(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.turns.record(make_turn())
     store.turns.answer(turn.id, [])
     store.judgements.claim("w", 1, 60)
@@ -111,7 +109,7 @@ def test_a_judge_that_still_holds_a_deleted_turn_changes_nothing(
 
 
 @pytest.mark.parametrize("through_writer", [False, True])
-def test_deleted_words_are_not_in_the_files_any_more(
+def test_deleted_texts_are_no_longer_in_the_files(
     tmp_path: Path, make_turn: MakeTurn, through_writer: bool
 ) -> None:
     store = RolloutStore(tmp_path)
@@ -129,7 +127,7 @@ def test_deleted_words_are_not_in_the_files_any_more(
     store.close()
 
 
-def test_no_copy_of_a_row_that_was_moved_stays_in_a_page(tmp_path: Path, make_turn: MakeTurn) -> None:
+def test_no_copy_of_a_moved_row_stays_in_a_database_page(tmp_path: Path, make_turn: MakeTurn) -> None:
     """SQLite zeroes a deleted row, but not the copy that stayed in a page when the row moved to another one."""
     store, rng = RolloutStore(tmp_path), random.Random(5)
     turns: list[Turn] = []
@@ -151,7 +149,7 @@ def test_no_copy_of_a_row_that_was_moved_stays_in_a_page(tmp_path: Path, make_tu
 
 
 @pytest.mark.every_database
-def test_retention_deletes_what_is_done_with_and_old(
+def test_retention_deletes_old_finished_turns(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     make_sample(session_id="trained")
@@ -176,7 +174,7 @@ def test_retention_deletes_what_is_done_with_and_old(
     }
 
 
-def test_retention_never_takes_what_may_still_be_trained(
+def test_retention_keeps_samples_that_may_still_be_trained(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     make_sample(session_id="leased")
@@ -191,7 +189,7 @@ def test_retention_never_takes_what_may_still_be_trained(
     assert _rows(store) == before
 
 
-def test_the_waiting_trainer_purges_and_zero_days_keeps(
+def test_the_waiting_trainer_purges_old_turns_unless_retention_is_zero(
     location: str, store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     store.turns.record(make_turn(state=TurnState.SIDE))
@@ -206,7 +204,7 @@ def test_the_waiting_trainer_purges_and_zero_days_keeps(
         hook_settings(location, retention_days=-1.0)
 
 
-def test_many_old_turns_go_in_short_transactions(
+def test_many_old_turns_are_deleted_in_short_transactions(
     store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openclaw.store.deletion.PURGE_BATCH", 4)

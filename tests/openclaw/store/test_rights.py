@@ -28,7 +28,7 @@ NAMES = frozenset({"ada", "bob"})
         (None, "ada", frozenset(), Asker("", "ada")),
     ],
 )
-def test_the_name_of_a_key_is_given_by_that_key_alone(
+def test_a_keys_name_can_be_used_only_with_that_key(
     key: str | None, user: str | None, names: frozenset[str], asker: Asker
 ) -> None:
     assert asker_of(key, user, names) == asker
@@ -48,7 +48,7 @@ def test_the_name_of_a_key_is_given_by_that_key_alone(
         (Asker("bob", "bob", names=True), None, "ada", False),
     ],
 )
-def test_a_key_walls_off_and_a_person_sorts(
+def test_a_key_restricts_access_and_a_person_only_labels(
     asker: Asker, key: str | None, person: str | None, may: bool
 ) -> None:
     assert may_use(asker, key, person) == may
@@ -71,7 +71,7 @@ def test_a_query_returns_the_rows_that_the_access_rule_allows(
 
 
 @pytest.mark.every_database
-def test_a_session_is_of_the_key_that_began_it_and_has_no_name_of_another(
+def test_a_session_belongs_to_the_key_that_started_it(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     def owner() -> tuple[str | None, str | None]:
@@ -90,7 +90,7 @@ def test_a_session_is_of_the_key_that_began_it_and_has_no_name_of_another(
 
 
 @pytest.mark.every_database
-def test_a_session_with_turns_of_another_ends_for_the_asker_alone(
+def test_ending_a_shared_session_ends_only_the_callers_turns(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
     ada, bob = (Asker(name, name, names=True) for name in ("ada", "bob"))

@@ -44,7 +44,7 @@ def test_two_trainers_never_lease_the_same_sample(store: RolloutStore, make_samp
     assert _ids(store, 0, 3, trainer="b") == [4]
 
 
-def test_a_sample_carries_its_turn(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_a_sample_includes_its_turn(store: RolloutStore, make_sample: MakeSample) -> None:
     turn = make_sample(reward=-1.0)
     (sample,) = store.samples.lease(0, 1)
     assert sample.turn.completion_log_probs == turn.completion_log_probs
@@ -70,7 +70,7 @@ def test_a_rollout_cannot_be_trained_twice(store: RolloutStore, make_sample: Mak
         store.samples.lease(0, 1)
 
 
-def test_released_leases_are_ready_again_but_one(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_released_leases_except_one_are_ready_again(store: RolloutStore, make_sample: MakeSample) -> None:
     for _ in range(2):
         make_sample()
     store.samples.lease(0, 1)
@@ -100,7 +100,7 @@ def test_the_oldest_ready_sample_defines_the_waiting_time_of_a_batch(
     assert first is not None and later is not None and later > first
 
 
-def test_the_oldest_ready_samples_are_read_from_an_index_and_not_sorted(tmp_path: Path) -> None:
+def test_the_oldest_ready_samples_are_read_from_an_index_without_sorting(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     said: list[tuple[str, Any]] = []
     event.listen(

@@ -47,7 +47,9 @@ def test_a_sessions_reward_is_spread_over_its_turns(
     assert [turn.id for turn in store.judgements.claim("w", 9, 60)] == [turn.id for turn in turns]
 
 
-def test_a_turn_keeps_the_score_that_was_given_to_it_alone(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_a_turn_keeps_its_own_score_despite_a_session_reward(
+    store: RolloutStore, make_turn: MakeTurn
+) -> None:
     first, second = _turns(store, make_turn, 2)
     store.feedback.record(completion_id=first.completion_id, score=-0.5)
     rewards = store.feedback.reward_session("s", 1.0)
@@ -92,7 +94,7 @@ def test_the_next_state_of_an_environments_turn_is_stored_and_not_judged(
 
 
 @pytest.mark.every_database
-def test_turns_of_a_group_are_read_by_whole_sessions(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_turns_of_a_group_are_read_session_by_session(store: RolloutStore, make_turn: MakeTurn) -> None:
     for session in ("a", "b", "c"):
         _turns(store, make_turn, 2, session_id=session, group_id="g", task_id="t", person="ann")
     _turns(store, make_turn, 1, session_id="d", person="bob")

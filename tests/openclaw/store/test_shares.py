@@ -15,14 +15,14 @@ def of(*people: str | None) -> list[tuple[int, str | None]]:
     return list(enumerate(people, 1))
 
 
-def test_a_single_person_is_not_bounded() -> None:
+def test_a_single_person_is_not_limited() -> None:
     assert bounded(of(*["ada"] * 6), {"ada": 500}, 4, 0.5) == [1, 2, 3, 4]
     assert bounded(of(*[None] * 6), {None: 500}, 4, 0.5) == [1, 2, 3, 4]
     passer_by = bounded(of(*["ada"] * 6), {"ada": 500, "bob": 3}, 4, 0.5)
     assert passer_by == [1, 2, 3, 4], "who said a few words is no company"
 
 
-def test_one_of_several_gives_at_most_the_share_of_the_hour_and_of_a_batch_more() -> None:
+def test_one_of_several_people_is_limited_to_a_share_of_the_hour_plus_one_batch() -> None:
     ready = of("liar", "liar", "liar", "ada", "liar", "ada")
     assert bounded(ready, {"liar": 8, "ada": 8}, 4, 0.5) == [1, 2, 4, 6]
     assert bounded(ready, {"liar": 12, "ada": 8}, 4, 0.5) == [4, 6], (
@@ -31,7 +31,7 @@ def test_one_of_several_gives_at_most_the_share_of_the_hour_and_of_a_batch_more(
     assert bounded(ready, {"liar": 12, "ada": 8}, 4, 1.0) == [1, 2, 3, 4]
 
 
-def test_a_flood_of_samples_is_learned_from_no_faster_than_others_teach() -> None:
+def test_one_persons_flood_of_samples_is_limited_by_others_rate() -> None:
     learned: dict[str | None, int] = {"liar": 4, "ada": 4}
     for hour_goes_on in range(20):
         ready = of(*["liar"] * 50, *(["ada"] if hour_goes_on % 2 else []))
@@ -42,9 +42,7 @@ def test_a_flood_of_samples_is_learned_from_no_faster_than_others_teach() -> Non
     assert learned["ada"] == 13 and learned["liar"] <= 0.75 * (total + 4)
 
 
-def test_a_batch_of_the_store_leaves_the_surplus_of_one_person(
-    store: RolloutStore, make_sample: MakeSample
-) -> None:
+def test_a_batch_leaves_one_persons_surplus_for_later(store: RolloutStore, make_sample: MakeSample) -> None:
     for person in ["liar"] * 12 + ["ada"] * 4:
         make_sample(person=person)
     assert store.samples.leasable_count(4, share=0.5) == 4

@@ -29,7 +29,7 @@ def write(folder: Path, rollout_id: int, *records: dict[str, object], end: bytes
     return path
 
 
-def test_records_of_a_run_folder_are_taken_in_once(
+def test_records_of_a_run_folder_are_imported_once(
     store: RolloutStore, make_sample: MakeSample, tmp_path: Path
 ) -> None:
     turn, other = make_sample(), make_sample()
@@ -55,7 +55,9 @@ def test_a_broken_file_is_skipped(store: RolloutStore, make_sample: MakeSample, 
 
 
 @pytest.mark.parametrize("how", ["session", "feedback"])
-def test_records_leave_with_their_sample(store: RolloutStore, make_sample: MakeSample, how: str) -> None:
+def test_records_are_deleted_with_their_sample(
+    store: RolloutStore, make_sample: MakeSample, how: str
+) -> None:
     turn = make_sample()
     store.token_records.keep([record_of(store, turn)])
     if how == "session":
@@ -66,7 +68,7 @@ def test_records_leave_with_their_sample(store: RolloutStore, make_sample: MakeS
         assert connection.exec_driver_sql("SELECT count(*) FROM token_record").scalar() == 0
 
 
-def test_only_the_newest_samples_keep_theirs(
+def test_only_the_newest_samples_keep_their_records(
     store: RolloutStore, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_records, "MOST_SAMPLES", 2)
@@ -76,7 +78,7 @@ def test_only_the_newest_samples_keep_theirs(
     assert [store.token_records.of_turn(turn.id) is not None for turn in turns] == [False, False, True, True]
 
 
-def test_live_weights_bring_the_records_of_their_batch(
+def test_records_of_a_batch_are_stored_when_its_weights_go_live(
     store: RolloutStore, location: str, make_sample: MakeSample, tmp_path: Path
 ) -> None:
     turn = make_sample()

@@ -20,7 +20,7 @@ from openclaw.types import NewTurn, TurnState
 MakeTurn = Callable[..., NewTurn]
 
 
-def test_a_turn_comes_back_as_it_was_recorded(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_a_turn_round_trips(store: RolloutStore, make_turn: MakeTurn) -> None:
     new = make_turn(tools=[{"type": "function", "function": {"name": "read"}}], person="ann", parent_id="p")
     recorded = store.turns.record(new)
     assert store.turns.get(new.id) == recorded
@@ -67,7 +67,7 @@ def test_a_long_history_is_stored_compactly(store: RolloutStore, make_turn: Make
 
 
 @pytest.mark.parametrize("state", [TurnState.ANSWERED, TurnState.JUDGED, TurnState.EXPIRED])
-def test_a_turn_cannot_start_in_a_later_state(
+def test_a_turn_cannot_be_created_in_a_later_state(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:
     with pytest.raises(StoreError, match=f"cannot be {state}"):
@@ -87,7 +87,7 @@ def test_a_turn_cannot_start_in_a_later_state(
         ),
     ],
 )
-def test_a_turn_that_could_not_be_trained_is_refused(
+def test_an_inconsistent_turn_is_rejected(
     store: RolloutStore, make_turn: MakeTurn, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(StoreError, match=message):
@@ -150,7 +150,7 @@ def test_a_turn_is_answered_once(store: RolloutStore, make_turn: MakeTurn) -> No
 
 
 @pytest.mark.parametrize("state", [TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE])
-def test_a_turn_that_is_not_captured_takes_no_answer(
+def test_a_turn_in_another_state_accepts_no_answer(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:
     turn = store.turns.record(make_turn(state=state, state_reason="test"))
@@ -174,7 +174,9 @@ def test_turns_of_a_session_are_numbered(store: RolloutStore, make_turn: MakeTur
     assert session is not None and session.turns == 3
 
 
-def test_ending_a_session_expires_what_nothing_followed(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_ending_a_session_expires_turns_without_a_next_state(
+    store: RolloutStore, make_turn: MakeTurn
+) -> None:
     answered = store.turns.record(make_turn(session_id="a"))
     store.turns.answer(answered.id, [{"role": "user", "content": "Thanks"}])
     last = store.turns.record(make_turn(session_id="a"))
@@ -191,7 +193,7 @@ def test_ending_a_session_expires_what_nothing_followed(store: RolloutStore, mak
 
 
 @pytest.mark.every_database
-def test_only_idle_sessions_expire_and_a_used_one_is_open_again(
+def test_only_idle_sessions_expire_and_a_new_turn_reopens_one(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     store.turns.record(make_turn(session_id="idle"))
@@ -207,7 +209,7 @@ def test_only_idle_sessions_expire_and_a_used_one_is_open_again(
     assert again is not None and again.ended_at is None and again.person == "ann"
 
 
-def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn) -> None:
+def test_counts_are_given_by_state_and_reason(store: RolloutStore, make_turn: MakeTurn) -> None:
     store.turns.record(make_turn())
     store.turns.record(make_turn(state=TurnState.SIDE))
     store.turns.record(make_turn(state=TurnState.UNTRAINABLE, state_reason="greedy"))
@@ -223,7 +225,7 @@ def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text())
 @pytest.mark.every_database
-def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -> None:
+def test_any_text_is_stored_as_data(store: RolloutStore, make_turn: MakeTurn, text: str) -> None:
     session = f"'; DROP TABLE turn; -- {text}".replace("\x00", "")
     turn = store.turns.record(
         make_turn(completion_id=f"c-{time.monotonic_ns()}", session_id=session, messages=[{"content": text}])
@@ -232,14 +234,12 @@ def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -
     assert stored is not None and stored.session_id == session and stored.messages == [{"content": text}]
 
 
-def test_a_folder_made_for_conversations_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_created_store_folder_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
     RolloutStore(tmp_path / "new" / "buffer").close()
     assert stat.S_IMODE((tmp_path / "new" / "buffer").stat().st_mode) == 0o700
 
 
-def test_one_connection_serves_readers_that_come_one_after_another(
-    tmp_path: Path, make_turn: Callable[..., NewTurn]
-) -> None:
+def test_consecutive_readers_share_one_connection(tmp_path: Path, make_turn: Callable[..., NewTurn]) -> None:
     store = RolloutStore(tmp_path)
     turn = store.turns.record(make_turn())
     rush = [store.database.engine.connect() for _ in range(4)]

@@ -21,7 +21,7 @@ async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
 
 
 @pytest.mark.every_database
-async def test_what_submit_returned_for_is_seen_by_every_other_store(
+async def test_a_submitted_write_is_visible_in_other_stores_on_return(
     location: str, store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
     turn = await writer.submit(lambda: store.turns.record(make_turn()))
@@ -31,7 +31,7 @@ async def test_what_submit_returned_for_is_seen_by_every_other_store(
 
 
 @pytest.mark.every_database
-async def test_what_waits_is_committed_together(
+async def test_waiting_writes_are_committed_together(
     store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
     gate = threading.Event()
@@ -108,7 +108,7 @@ async def test_a_caller_that_finds_no_room_in_time_gets_an_error(
     assert store.status.counts()["turns"] == {"captured": 1}
 
 
-async def test_closing_commits_what_is_queued_and_refuses_more(
+async def test_closing_commits_queued_writes_and_rejects_new_ones(
     store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
     jobs = [asyncio.create_task(writer.submit(lambda: store.turns.record(make_turn()))) for _ in range(20)]

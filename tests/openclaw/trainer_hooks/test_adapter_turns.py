@@ -70,7 +70,7 @@ def test_an_active_person_delays_no_other(args: SimpleNamespace, say: Callable[.
     assert [turn(args, rollout_id)[0] for rollout_id in range(3, 5)] == ["cem", "ada"]
 
 
-def test_an_adapter_alone_waits_for_its_own_batch(
+def test_a_single_adapter_waits_for_its_own_batch(
     args: SimpleNamespace, say: Callable[..., list[str]]
 ) -> None:
     say("ada", 1)
@@ -80,7 +80,7 @@ def test_an_adapter_alone_waits_for_its_own_batch(
     assert {turn(args, 0)[0], turn(args, 1)[0]} == {"ada", "bob"}
 
 
-def test_after_a_kill_the_same_rollout_is_the_same_adapters(
+def test_after_a_kill_a_rollout_is_assigned_to_the_same_adapter(
     args: SimpleNamespace, say: Callable[..., list[str]]
 ) -> None:
     say("ada")
@@ -105,7 +105,7 @@ def test_a_restored_adapter_releases_its_own_leases(
     assert states == [SampleState.READY, SampleState.LEASED]
 
 
-def test_a_rejected_step_puts_away_its_own_turns(
+def test_a_rejected_step_quarantines_only_its_own_turns(
     args: SimpleNamespace, store: RolloutStore, say: Callable[..., list[str]]
 ) -> None:
     ada, bob = say("ada"), say("bob")
@@ -126,7 +126,7 @@ def test_all_adapters_share_one_connection_to_the_store(
     assert len({id(one.store) for one in pipeline._made.values()}) == 1 and len(pipeline._made) == 3
 
 
-def test_trust_is_refused(location: str) -> None:
+def test_trust_is_rejected_with_adapters_of_people(location: str) -> None:
     with pytest.raises(ConfigError, match="people who share"):
         adapter_turns.check(HookSettings.of(hook_flags(location, train_adapters="ada", trust="facts")))
     adapter_turns.check(HookSettings.of(hook_flags(location, trust="facts")))

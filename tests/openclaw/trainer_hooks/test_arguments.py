@@ -22,7 +22,7 @@ def test_every_flag_of_the_trainer_that_hooks_read_exists() -> None:
     assert {item.name for item in dataclasses.fields(TrainerFlags)} <= names
 
 
-def test_a_trainer_without_such_a_flag_fails_at_once() -> None:
+def test_a_trainer_without_a_required_flag_fails_at_once() -> None:
     flags = vars(hook_flags())
     del flags["max_staleness"]
     with pytest.raises(AttributeError, match="max_staleness"):
@@ -47,13 +47,13 @@ def test_a_trainer_without_such_a_flag_fails_at_once() -> None:
         {"echo_longest": 0},
     ],
 )
-def test_a_number_out_of_bounds_is_refused_with_its_flag(wrong: dict[str, Any]) -> None:
+def test_an_out_of_range_number_is_rejected_with_its_flag(wrong: dict[str, Any]) -> None:
     name = list(wrong)[-1]
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} must be"):
         hook_settings(**wrong)
 
 
-def test_session_ttl_is_the_gateways_setting_and_the_buffers_place_is_read_from_no_variable() -> None:
+def test_session_ttl_is_the_gateways_setting_and_no_variable_sets_the_store() -> None:
     (gateways,) = (item for item in flags_of(Settings) if item.name == "session_ttl")
     (own,) = (item for item in flags_of(BufferArguments) if item.name == "session_ttl")
     assert own == gateways and own.env == ("SESSION_TTL",)
@@ -65,7 +65,7 @@ def test_no_flag_is_declared_by_two_groups() -> None:
     assert len(names) == len(set(names)) and set(lease.FLAGS) < set(services.FLAGS)
 
 
-def test_a_process_has_one_pipeline_for_a_buffer_and_a_trainer(location: str) -> None:
+def test_a_process_has_one_pipeline_per_store_and_trainer(location: str) -> None:
     first = pipeline.pipeline_of(hook_flags(location))
     assert pipeline.pipeline_of(hook_flags(location)) is first
     other = pipeline.pipeline_of(hook_flags(location, trainer_id="another"))

@@ -14,11 +14,11 @@ from openclaw.types import NewTurn, SampleDraft
 from tests.fakes.hook_flags import hook_flags
 
 
-def test_parts_that_keep_up_are_not_reported() -> None:
+def test_components_that_keep_up_are_not_reported() -> None:
     assert Backlog(ready=63, answered=63, batch=16).advice() == {}
 
 
-def test_a_trainer_that_falls_behind_is_named() -> None:
+def test_a_trainer_that_falls_behind_is_reported() -> None:
     advice = Backlog(ready=64, answered=0, batch=16).advice()
     assert list(advice) == ["trainer"]
     assert (
@@ -26,12 +26,12 @@ def test_a_trainer_that_falls_behind_is_named() -> None:
     )
 
 
-def test_a_judge_that_falls_behind_is_named() -> None:
+def test_a_judge_that_falls_behind_is_reported() -> None:
     advice = Backlog(ready=0, answered=100, batch=16).advice()
     assert list(advice) == ["judge"] and "--num-judge-workers" in advice["judge"]
 
 
-def test_it_is_logged_at_the_beginning_and_at_intervals() -> None:
+def test_a_backlog_is_logged_at_its_start_and_at_intervals() -> None:
     watch, behind, well = BacklogWatch(), Backlog(99, 0, 4), Backlog(0, 0, 4)
     said = [len(watch.news(behind, now)) for now in (0.0, 1.0, REPEAT_SECONDS - 1, REPEAT_SECONDS)]
     assert said == [1, 0, 0, 1]

@@ -36,7 +36,7 @@ def compare(location: str, store: RolloutStore) -> Iterator[Compare]:
 
 
 @pytest.mark.every_database
-def test_a_first_score_counts_in_full_alone_or_beside_equal_ones(
+def test_a_first_score_counts_fully_alone_or_with_equal_scores(
     make_sample: MakeSample, compare: Compare
 ) -> None:
     turns = [make_sample(1.0, person=f"p{number}") for number in range(4)]
@@ -44,7 +44,7 @@ def test_a_first_score_counts_in_full_alone_or_beside_equal_ones(
     assert compare(turns[2:3], [1.0]) == [1.0]
 
 
-def test_the_same_score_is_worth_the_same_in_any_batch(make_sample: MakeSample, compare: Compare) -> None:
+def test_a_scores_advantage_does_not_depend_on_its_batch(make_sample: MakeSample, compare: Compare) -> None:
     history = [make_sample(score, person="ada") for score in (1.0, 1.0, -1.0, 1.0)]
     other = make_sample(-1.0, person="bob")
     together = compare([*history, other], [1.0, 1.0, -1.0, 1.0, -1.0])
@@ -53,28 +53,26 @@ def test_the_same_score_is_worth_the_same_in_any_batch(make_sample: MakeSample, 
     assert together[:3] == [1.0, 1.0 - baseline([1.0]), -1.0 - baseline([1.0, 1.0])]
 
 
-def test_constant_scores_count_less_and_a_change_counts_more(
-    make_sample: MakeSample, compare: Compare
-) -> None:
+def test_constant_scores_count_less_than_changes(make_sample: MakeSample, compare: Compare) -> None:
     turns = [make_sample(1.0, person="ada") for _ in range(WINDOW + 8)]
     last = compare(turns[-1:], [1.0])[0]
     assert last == pytest.approx(1 - WINDOW / (WINDOW + PRIOR))
     assert compare(turns[-1:], [-1.0])[0] == pytest.approx(-1 - WINDOW / (WINDOW + PRIOR))
 
 
-def test_a_turn_without_a_score_stays_at_zero_and_is_no_part_of_a_baseline(
+def test_a_turn_without_a_score_has_advantage_zero_and_does_not_change_the_baseline(
     make_sample: MakeSample, compare: Compare
 ) -> None:
     turns = [make_sample(0.0, person="ada"), make_sample(1.0, person="ada")]
     assert compare(turns, [0.0, 1.0]) == [0.0, 1.0]
 
 
-def test_people_without_a_name_are_one_person(make_sample: MakeSample, compare: Compare) -> None:
+def test_unnamed_people_share_one_baseline(make_sample: MakeSample, compare: Compare) -> None:
     make_sample(1.0)
     assert compare([make_sample(1.0)], [1.0]) == [1.0 - baseline([1.0])]
 
 
-def test_complaints_of_one_person_count_less_each_time_and_never_nothing_and_the_first_praise_counts_most(
+def test_repeated_complaints_of_a_person_count_less_but_never_zero_and_first_praise_most(
     make_sample: MakeSample, compare: Compare
 ) -> None:
     turns = [make_sample(-1.0, person="ada") for _ in range(2 * WINDOW)]

@@ -29,7 +29,7 @@ def make_args(tmp_path: Path, model: Path) -> MakeFlags:
     return make
 
 
-def test_liked_answers_are_spread_over_sessions_and_people(
+def test_liked_answers_are_chosen_across_sessions_and_people(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
     make_sample(reward=-1.0, session_id="disliked")
@@ -44,7 +44,7 @@ def test_liked_answers_are_spread_over_sessions_and_people(
     assert [turn.id for turn in store.gate_turns.liked(8)] == [turn.id for turn in liked]
 
 
-def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample: MakeSample) -> None:
+def test_quarantined_answers_are_not_used_as_examples(store: RolloutStore, make_sample: MakeSample) -> None:
     make_sample(session_id="of a corner")
     store.versions.weights_live(-1, 0, None, True, None, None)
     store.samples.lease(0, 1)
@@ -56,7 +56,7 @@ def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample:
     assert len(store.gate_turns.liked(8)) == 1
 
 
-def test_samples_name_their_purpose_and_hold_the_sampled_ids(
+def test_samples_have_a_purpose_and_the_sampled_ids(
     store: RolloutStore,
     make_sample: MakeSample,
     make_args: Callable[..., Any],
@@ -90,7 +90,7 @@ def test_questions_of_a_file_become_prompts_with_the_answer_as_label(
         gate_samples.questions(broken, make_args().hf_checkpoint)
 
 
-def test_wishes_of_a_file_become_prompts_with_the_form_as_label(
+def test_requests_of_a_file_become_prompts_with_the_form_as_label(
     make_args: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "wishes.jsonl"
@@ -103,7 +103,7 @@ def test_wishes_of_a_file_become_prompts_with_the_form_as_label(
         gate_samples.questions(broken, make_args().hf_checkpoint)
 
 
-def test_a_row_with_a_system_message_is_left_out_where_the_template_takes_none(
+def test_a_row_with_a_system_message_is_skipped_if_the_template_has_none(
     make_args: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     render = gate_samples.ChatFormat.render

@@ -31,7 +31,7 @@ def _timed(args: SimpleNamespace, rollout_id: int) -> tuple[list[dict[str, Any]]
 
 
 @pytest.mark.every_database
-def test_a_full_batch_goes_at_once(args: SimpleNamespace, make_sample: MakeSample) -> None:
+def test_a_full_batch_is_returned_at_once(args: SimpleNamespace, make_sample: MakeSample) -> None:
     for _ in range(3):
         make_sample()
     args.batch_timeout = 60.0
@@ -58,7 +58,7 @@ def test_one_quiet_user_is_enough_to_train(args: SimpleNamespace, make_sample: M
     assert len(batch) == 1 and 0.2 < seconds < 10
 
 
-def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
+def test_a_batch_is_not_delayed_by_a_clock_that_was_set_back(
     args: SimpleNamespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args.rollout_batch_size, args.batch_timeout = 4, 60.0
@@ -69,7 +69,7 @@ def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
     assert len(samples) == 1 and waited < 30.0
 
 
-def test_a_batch_waits_for_a_database_server_that_is_away(
+def test_a_batch_waits_for_an_unreachable_database_server(
     args: SimpleNamespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_sample()
@@ -88,9 +88,7 @@ def test_a_batch_waits_for_a_database_server_that_is_away(
     assert len(lease.lease_batch(args, 0)) == 2 and len(tries) == 4
 
 
-def test_an_empty_buffer_blocks_until_a_batch_is_there(
-    args: SimpleNamespace, make_sample: MakeSample
-) -> None:
+def test_an_empty_store_blocks_until_a_batch_is_ready(args: SimpleNamespace, make_sample: MakeSample) -> None:
     batches: list[list[dict[str, Any]]] = []
     waiting = threading.Thread(target=lambda: batches.append(lease.lease_batch(args, 0)), daemon=True)
     waiting.start()
@@ -113,7 +111,7 @@ def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
     assert again == first and seconds < 10
 
 
-def test_a_sample_has_the_trainers_field_names(args: SimpleNamespace, make_sample: MakeSample) -> None:
+def test_a_leased_sample_has_the_trainers_field_names(args: SimpleNamespace, make_sample: MakeSample) -> None:
     turn = make_sample(reward=-1.0, finish_reason="length")
     args.rollout_batch_size = 1
     (sample,) = lease.lease_batch(args, 3)
@@ -164,13 +162,13 @@ def test_idle_sessions_end_while_the_trainer_waits(
     assert store.status.counts()["dropped"] == {"session_idle": 1}
 
 
-def test_a_buffer_must_be_named(args: SimpleNamespace) -> None:
+def test_a_store_must_be_given(args: SimpleNamespace) -> None:
     args.rl_buffer_dir = args.rl_buffer_url = None
     with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
         lease.lease_batch(args, 0)
 
 
-def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
+def test_samples_of_too_old_weights_are_dropped_and_counted(
     args: SimpleNamespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     old = make_sample(version_spans=[(0, 0, 2)])
@@ -184,7 +182,7 @@ def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
     assert dropped is not None and dropped.reason == "stale"
 
 
-def test_stale_samples_stay_where_they_may_train_with_less_weight(
+def test_stale_samples_are_kept_if_a_lower_weight_is_set(
     args: SimpleNamespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
     make_sample(version_spans=[(0, 0, 2)])
@@ -193,7 +191,7 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
     assert len(lease.lease_batch(args, 1)) == 1
 
 
-def test_an_evaluation_is_refused(args: SimpleNamespace) -> None:
+def test_an_evaluation_is_rejected(args: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="no evaluation set"):
         lease.generate_rollout(args, 0, evaluation=True)
 
@@ -214,7 +212,7 @@ def test_rewards_are_compared_with_those_of_their_batch(scores: list[float], com
     assert before == [{"score": score} for score in scores] and after == compared
 
 
-def test_rewards_of_turns_that_are_trained_again_are_compared_with_those_of_their_own_step() -> None:
+def test_rewards_of_replayed_turns_are_compared_within_their_own_step() -> None:
     samples = [
         Sample(tokens=[1, 2], response_length=1, reward={"score": score}, companion=step)
         for score, step in [(1.0, 0), (-1.0, 0), (1.0, 1), (1.0, 1), (-1.0, 2)]

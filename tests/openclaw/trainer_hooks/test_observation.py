@@ -35,7 +35,7 @@ def turn(make_turn: Callable[..., Turn]) -> Turn:
     return replace(make_turn(response_message=said), next_state=SAID)
 
 
-def test_the_ids_are_those_of_the_next_prompt_and_the_words_alone_are_targets(
+def test_observation_ids_are_those_of_the_next_prompt_and_only_the_text_is_a_target(
     turn: Turn, prompts: HintedPrompts, chat_format: ChatFormat
 ) -> None:
     fields = next_state_fields(prompts, turn, ["user"], 512)
@@ -46,7 +46,7 @@ def test_the_ids_are_those_of_the_next_prompt_and_the_words_alone_are_targets(
     assert text_of_targets(chat_format, turn, fields) == SAID[0]["content"]
 
 
-def test_words_of_other_roles_are_read_and_are_no_targets(
+def test_messages_of_other_roles_are_context_but_not_targets(
     turn: Turn, prompts: HintedPrompts, chat_format: ChatFormat
 ) -> None:
     both = replace(turn, next_state=[SAID[0], {"role": "user", "content": "And be brief."}])
@@ -56,12 +56,12 @@ def test_words_of_other_roles_are_read_and_are_no_targets(
     assert next_state_fields(prompts, turn, ["tool"], 512) == {}
 
 
-def test_only_so_many_tokens_are_read(turn: Turn, prompts: HintedPrompts) -> None:
+def test_the_observed_tokens_are_limited(turn: Turn, prompts: HintedPrompts) -> None:
     fields = next_state_fields(prompts, turn, ["user"], 7)
     assert len(fields["next_tokens"]) == 7 and len(fields["observed"]) == len(turn.completion_ids) + 7
 
 
-def test_without_a_message_or_with_rewritten_history_there_is_no_target(
+def test_without_a_next_message_or_with_a_rewritten_history_nothing_is_observed(
     turn: Turn, prompts: HintedPrompts
 ) -> None:
     assert next_state_fields(prompts, replace(turn, next_state=None), ["user"], 512) == {}
@@ -69,7 +69,7 @@ def test_without_a_message_or_with_rewritten_history_there_is_no_target(
     assert next_state_fields(prompts, rewritten, ["user"], 512) == {}
 
 
-def test_rows_of_whole_turns_get_it_and_anchors_do_not(turn: Turn) -> None:
+def test_whole_turns_get_an_observation_loss_and_anchors_do_not(turn: Turn) -> None:
     def observe(echo_coef: float) -> None:
         flags = {"hf_checkpoint": str(MODEL), "echo_roles": ["user"], "echo_longest": 64}
         no_store: Any = None

@@ -18,14 +18,14 @@ def stream(rng: random.Random, rate: float, count: int = 50) -> list[bool]:
     return [rng.random() < rate for _ in range(count)]
 
 
-def test_alike_streams_raise_an_alarm_no_more_often_than_stated() -> None:
+def test_equal_streams_cause_no_more_false_alarms_than_stated() -> None:
     rng = random.Random(0)
     for rate in (0.05, 0.3, 0.6):
         alarms = sum(e_value(stream(rng, rate), stream(rng, rate)) >= 1 / 0.05 for _ in range(2000))
         assert alarms / 2000 <= 0.05
 
 
-def test_a_rise_from_a_fifth_to_three_quarters_is_seen_within_a_block() -> None:
+def test_a_rise_of_complaints_from_20_to_75_percent_is_detected_within_a_block() -> None:
     rng = random.Random(1)
     seen = sum(e_value(stream(rng, 0.2), stream(rng, 0.75)) >= 2 / 0.01 for _ in range(300))
     assert seen / 300 > 0.9
@@ -33,7 +33,7 @@ def test_a_rise_from_a_fifth_to_three_quarters_is_seen_within_a_block() -> None:
     assert better == 0, "an improvement is no alarm"
 
 
-def test_complaints_and_answers_that_do_not_end_are_compared() -> None:
+def test_complaints_and_unfinished_answers_are_compared() -> None:
     good, bad = [JudgedTurn(1, 1.0, False)] * 30, [JudgedTurn(2, -1.0, False)] * 20
     assert alarm(good, [], 0.01) is None and alarm([], bad, 0.01) is None
     assert alarm(good, bad, 0.01) == "complaints rose from 0% to 100%"
@@ -45,7 +45,7 @@ def test_complaints_and_answers_that_do_not_end_are_compared() -> None:
     assert str(alarm(good, [JudgedTurn(2, 1.0, True)] * 20, 0.01)).startswith("answers cut")
 
 
-def test_the_way_back_is_ordered_once_and_without_the_turns(
+def test_the_rollback_is_ordered_once_and_drops_the_turns(
     store: RolloutStore, make_sample: Callable[..., Turn], tmp_path: Path
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)

@@ -55,7 +55,7 @@ def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleR
 
 
 @pytest.mark.every_database
-def test_the_newest_samples_of_earlier_rollouts_are_found_before_and_after_their_weights_are_live(
+def test_earlier_rollouts_samples_are_replayed_before_and_after_their_weights_are_live(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
@@ -72,7 +72,7 @@ def test_the_newest_samples_of_earlier_rollouts_are_found_before_and_after_their
     assert [record.id for record in store.samples.learned_before(2, 10)] == taught
 
 
-def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore, hinted: MakeHinted) -> None:
+def test_samples_of_a_rolled_back_version_are_not_replayed(store: RolloutStore, hinted: MakeHinted) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
     hinted(), hinted()
     trained(store, 0, 1)
@@ -82,7 +82,7 @@ def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore
     assert len(store.samples.learned_before(5, 10)) == 1
 
 
-def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
+def test_the_replay_step_after_a_batch_draws_old_and_new_turns(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
@@ -120,7 +120,7 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     ],
     ids=["all content", "scores differ", "a hint", "rewards that are not compared"],
 )
-def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
+def test_a_step_that_changes_no_habit_has_no_anchors(
     store: RolloutStore,
     hinted: MakeHinted,
     monkeypatch: pytest.MonkeyPatch,
@@ -144,7 +144,7 @@ def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
     assert cases.count(anchors.ANCHOR) == (6 if held else 0)
 
 
-def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
+def test_only_the_newest_turns_in_the_window_are_replayed(store: RolloutStore, hinted: MakeHinted) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
     for _ in range(8):
         hinted()
@@ -163,9 +163,7 @@ def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, 
         ({"use_rollout_logprobs": True}, "--use-rollout-logprobs"),
     ],
 )
-def test_a_replay_that_would_be_compared_with_other_weights_is_refused(
-    changes: dict[str, Any], named: str
-) -> None:
+def test_a_replay_whose_ratios_would_be_wrong_is_rejected(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"--replay-steps cannot be combined with .*{named}"):
         replay.check(HookSettings.of(flags(**changes)))
     replay.check(HookSettings.of(flags()))
@@ -181,7 +179,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_prompt_without_it(
+def test_an_answer_with_preferences_is_trained_as_sampled_and_distilled_into_the_plain_prompt(
     store: RolloutStore, make_turn: Callable[..., NewTurn], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     monkeypatch.setattr(pipeline, "prompts_of", lambda path: Plain())

@@ -78,7 +78,7 @@ def check(**changes: object) -> None:
     standing_preferences.check(HookSettings.of(flags(**changes)))
 
 
-def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
+def test_every_turns_teacher_reads_each_persons_latest_preference(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
@@ -99,7 +99,7 @@ def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
     assert counts == [1, 1, 2, 1, 1]
 
 
-def test_a_person_who_complains_of_something_else_keeps_the_wish_before_and_not_one_before_that(
+def test_a_new_kind_of_complaint_keeps_only_the_two_latest_preferences(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     for wish in ("no emoji", "warm", "no list, please"):
@@ -121,7 +121,7 @@ def test_a_teacher_reads_only_the_persons_own_preferences(
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True, False]
 
 
-def test_a_liked_turn_teaches_only_where_others_asked_for_something(
+def test_a_liked_turn_is_distilled_only_if_there_are_preferences(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
@@ -137,7 +137,7 @@ def test_a_liked_turn_teaches_only_where_others_asked_for_something(
     assert prompts.read == ["warm\nprose", "prose\nwarm"]
 
 
-def test_turns_that_are_trained_again_learn_the_wishes_of_now(
+def test_replayed_turns_are_taught_the_current_preferences(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose")
@@ -160,7 +160,7 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     assert prompts.read == read, "the same batch has the same teachers, whatever was said since"
 
 
-def test_what_a_prompt_remembers_already_and_what_cannot_be_written_is_left_out(
+def test_preferences_already_in_the_prompt_or_not_renderable_are_omitted(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "prose", memory=["prose"])
@@ -189,7 +189,7 @@ def test_hints_of_a_rejected_update_and_of_deleted_turns_are_not_used(
     "change",
     [{"teacher_source": "inference"}, {"method_path": "openclaw_rl.binary_rl:sample_from_judged_turn"}],
 )
-def test_wishes_that_no_teacher_would_read_are_refused(change: dict[str, str]) -> None:
+def test_preferences_without_a_teacher_are_rejected(change: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="--standing-wishes people needs a method"):
         check(**change)
     check(standing_wishes="none", **change)
@@ -219,7 +219,7 @@ def test_a_complaint_that_repeats_its_own_request_is_used_for_its_turn_only(
     ]
 
 
-def test_a_second_complaint_about_the_same_request_stands_where_the_request_says_nothing_of_it(
+def test_a_second_complaint_is_used_if_its_request_does_not_mention_it(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     first = say("ada", "No list, please.", messages=asked("2 + 2?"))
@@ -230,7 +230,9 @@ def test_a_second_complaint_about_the_same_request_stands_where_the_request_says
     assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
 
 
-def test_a_request_after_a_liked_answer_is_a_new_one(store: RolloutStore, say: Say, prompts: Prompts) -> None:
+def test_a_request_after_a_liked_answer_is_a_new_preference(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
     packing = asked("Make me a packing list as bullet points.")
     liked = say("ada", messages=packing)
     poem = [*packing, *asked("Thanks! What is the capital of France?")]
@@ -240,7 +242,7 @@ def test_a_request_after_a_liked_answer_is_a_new_one(store: RolloutStore, say: S
     assert prompts.read[-1] == "Please, no bullet points."
 
 
-def test_a_turn_whose_request_asks_for_a_form_is_taught_nothing_but_its_own_hints(
+def test_a_turn_that_requests_a_form_is_taught_only_its_own_hints(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "No list, please.")

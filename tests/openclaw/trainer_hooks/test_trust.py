@@ -103,7 +103,7 @@ def test_trust_is_the_share_of_agreements_and_one_slip_costs_little() -> None:
 
 
 @pytest.mark.every_database
-def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
+def test_an_untruthful_person_is_excluded_but_honest_and_careless_people_are_not(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     rng = random.Random(3)
@@ -143,7 +143,7 @@ def test_a_single_person_is_trusted(
 
 
 @pytest.mark.every_database
-def test_samples_that_were_held_back_are_learned_once_trust_is_back(
+def test_excluded_samples_are_trained_once_trust_recovers(
     store: RolloutStore, say: Say, args: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "openclaw.trainer_hooks.trust")
@@ -184,7 +184,7 @@ def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, a
     assert trust_now(args, store).of("liar") == pytest.approx(PRIOR / (PRIOR + WINDOW))
 
 
-def test_a_trainer_neither_waits_for_nor_spins_on_what_is_held_back(
+def test_a_trainer_neither_waits_for_nor_polls_excluded_samples(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     lie(say, 12)
@@ -204,9 +204,7 @@ def samples_of(rows: list[dict[str, Any]]) -> list[Sample]:
     return [Sample.from_dict(row) for row in rows]
 
 
-def test_compared_rewards_count_as_far_as_their_person_is_trusted(
-    store: RolloutStore, say: Say, args: SimpleNamespace
-) -> None:
+def test_compared_rewards_are_weighted_by_trust(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     say("ada", RIGHT, THANKS)
     say("bob", RIGHT, NO)
     args.rollout_batch_size = 2
@@ -218,7 +216,7 @@ def test_compared_rewards_count_as_far_as_their_person_is_trusted(
     assert compare_in_batch(args, samples)[1] == compare_with_person(args, samples)[1] == [1.0, -1.0]
 
 
-def test_what_an_untrusted_person_taught_before_is_not_trained_again(
+def test_earlier_samples_of_an_untrusted_person_are_not_replayed(
     store: RolloutStore, say: Say, args: SimpleNamespace
 ) -> None:
     args.replay_steps, args.replay_window, args.replay_samples = 2, 8, 8
@@ -275,7 +273,7 @@ def test_preferences_of_untrusted_people_are_in_no_teachers_prompt(
     assert any("shout" in hint for hint in read)
 
 
-def test_the_gate_holds_no_update_to_what_a_liar_liked(
+def test_the_gate_ignores_answers_that_an_untrusted_person_liked(
     store: RolloutStore, say: Say, args: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
@@ -291,7 +289,7 @@ def test_the_gate_holds_no_update_to_what_a_liar_liked(
     assert keys() & {turn.id for turn in lies}
 
 
-def test_complaints_of_a_liar_send_no_version_back(
+def test_complaints_of_an_untrusted_person_cause_no_rollback(
     store: RolloutStore, say: Say, args: SimpleNamespace, tmp_path: Path
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, str(tmp_path), None)
@@ -326,7 +324,7 @@ def test_a_hook_adds_facts_and_its_exceptions_count_as_unknown(
     assert held_back(args, store) == {"ada"}
 
 
-def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
+def test_a_custom_trust_threshold_is_used(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     say("ada", RIGHT, THANKS)
     lie(say, 2)
     assert held_back(args, store) == frozenset()
@@ -334,9 +332,7 @@ def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: SimpleNamespace)
     assert held_back(args, store) == {"liar"}
 
 
-def test_without_the_flag_nothing_is_asked_and_nothing_changes(
-    store: RolloutStore, say: Say, args: SimpleNamespace
-) -> None:
+def test_without_the_flag_trust_is_not_computed(store: RolloutStore, say: Say, args: SimpleNamespace) -> None:
     args.trust, args.facts_path = "none", None
     say("ada", RIGHT, THANKS)
     lie(say, 11)
@@ -355,9 +351,7 @@ def test_without_the_flag_nothing_is_asked_and_nothing_changes(
         ({"facts_path": f"{__name__}:RIGHT"}, "is not a function"),
     ],
 )
-def test_flags_that_nothing_would_read_are_refused(
-    args: SimpleNamespace, changes: dict[str, Any], why: str
-) -> None:
+def test_flags_without_effect_are_rejected(args: SimpleNamespace, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         trust.check(HookSettings.of(SimpleNamespace(**(vars(args) | changes))))
     trust.check(HookSettings.of(args))

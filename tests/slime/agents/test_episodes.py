@@ -74,7 +74,7 @@ def generating(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) ->
     return f"{__name__}.current"
 
 
-def test_a_trajectory_holds_the_sampled_ids_and_masks_what_the_environment_showed(play: Play) -> None:
+def test_a_trajectory_has_the_sampled_ids_and_masks_observations(play: Play) -> None:
     script = [call("guess", number=7), f"hmm{call('guess', number=4)}"]
     sample = play(script)
     assert sample.reward == {"score": pytest.approx(0.8), "acc": 1.0}
@@ -102,7 +102,7 @@ def test_a_trajectory_holds_the_sampled_ids_and_masks_what_the_environment_showe
     }
 
 
-def test_what_the_engine_is_sent_next_begins_with_all_ids_so_far(play: Play, engine: ScriptedEngine) -> None:
+def test_the_next_request_starts_with_all_previous_ids(play: Play, engine: ScriptedEngine) -> None:
     sample = play([call("guess", number=1), call("guess", number=4)])
     first, second = (request["input_ids"] for request in engine.requests)
     assert second[: len(first)] == first and sample.tokens[: len(second)] == second
@@ -110,13 +110,13 @@ def test_what_the_engine_is_sent_next_begins_with_all_ids_so_far(play: Play, eng
     assert '"name": "guess"' in text and "Find my number" in text
 
 
-def test_an_answer_whose_text_encodes_to_other_ids_is_continued_in_its_own() -> None:
+def test_an_answer_is_continued_with_its_sampled_ids_even_if_its_text_encodes_differently() -> None:
     shown = continuation(TOKENIZER, [{"role": "tool", "content": "4"}])
     text = TOKENIZER.decode(shown)
     assert text.startswith("\n") and "4" in text and text.endswith("<|im_start|>assistant\n")
 
 
-def test_a_call_that_cannot_be_made_is_answered_counted_and_trained(play: Play) -> None:
+def test_an_invalid_call_gets_an_error_is_counted_and_stays_trained(play: Play) -> None:
     sample = play([call("ask", number=1), call("guess", number="1"), call("guess", number=4)])
     text = TOKENIZER.decode(sample.tokens)
     assert "Error: there is no tool 'ask'; tools: guess" in text
@@ -126,21 +126,21 @@ def test_a_call_that_cannot_be_made_is_answered_counted_and_trained(play: Play) 
     assert sample.loss_mask is not None and all(sample.loss_mask[begin:end])
 
 
-def test_three_bad_calls_in_a_row_cut_the_episode_off_and_it_is_evaluated(play: Play) -> None:
+def test_three_invalid_calls_in_a_row_end_the_episode_which_is_evaluated(play: Play) -> None:
     sample = play([call("ask")] * 9)
     assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 3
     assert sample.metadata["episode"]["ended_by"] == "parse_errors"
     assert sample.reward == {"score": -1.0, "acc": 0.0}
 
 
-def test_an_episode_ends_at_its_last_turn_and_shows_nothing_that_is_never_answered(play: Play) -> None:
+def test_an_episode_ends_with_its_last_turn_without_a_final_observation(play: Play) -> None:
     sample = play([call("guess", number=1)] * 9)
     assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 6
     assert sample.metadata["episode"]["ended_by"] == "turns"
     assert sample.loss_mask is not None and sample.loss_mask[-1] == 1
 
 
-def test_what_does_not_fit_the_context_is_never_cut_and_the_episode_is_evaluated(play: Play) -> None:
+def test_an_observation_beyond_the_context_ends_the_episode_which_is_evaluated(play: Play) -> None:
     whole = play([call("guess", number=1), call("guess", number=4)])
     room = whole.prompt_length + whole.metadata["episode"]["spans"][0][1] + 10
     sample = play([call("guess", number=1)], EXAMPLE, "--rollout-max-context-len", str(room))
@@ -149,7 +149,7 @@ def test_what_does_not_fit_the_context_is_never_cut_and_the_episode_is_evaluated
     assert sample.reward == {"score": -1.0, "acc": 0.0}
 
 
-def test_a_task_that_fills_the_context_is_refused_and_not_tried_again(
+def test_a_task_that_fills_the_context_is_rejected_without_retries(
     play: Play,
     make_args: ParseArgs,  # noqa: F811
 ) -> None:
@@ -189,7 +189,7 @@ def fragile(*breaks: str) -> type[Fragile]:
     return type("FragileNow", (Fragile,), {"breaks": list(breaks), "closed": 0})
 
 
-def test_an_environment_that_breaks_is_replaced_and_costs_the_agent_nothing(
+def test_a_failing_environment_is_replaced_without_penalty(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = fragile("step", "evaluate")
@@ -224,7 +224,7 @@ def test_step_scores_come_with_their_spans_and_the_same_coefficient_as_the_scala
     }
 
 
-def test_a_trajectory_in_one_sample_a_turn_is_the_same_tokens_with_the_same_log_probs(
+def test_one_sample_per_turn_has_the_same_tokens_and_log_probs(
     play: Play, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = [call("guess", number=7), call("ask"), f"hmm{call('guess', number=4)}"]
@@ -244,7 +244,7 @@ def test_a_trajectory_in_one_sample_a_turn_is_the_same_tokens_with_the_same_log_
     assert [turn.version_spans[0][0] for turn in turns] == [version for version, *_ in whole.version_spans]
 
 
-def test_old_observations_are_folded_as_wholes_and_answers_never(
+def test_old_observations_are_shortened_as_a_whole_but_answers_never(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Talker(Fragile):
@@ -291,7 +291,7 @@ def test_groups_of_trajectories_pass_a_filter_by_their_rewards(
     assert judge.judge([wrong, wrong]) is Verdict.DROP and judge.filtered == {"zero_std_-1.0": 1}
 
 
-def test_a_truncated_importance_weight_reads_the_log_probs_of_an_episode(play: Play) -> None:
+def test_truncated_importance_sampling_uses_the_log_probs_of_an_episode(play: Play) -> None:
     """Trained tokens are weighed by exp(old - engine), what the environment showed is not trained."""
     sample = play([call("guess", number=7), call("guess", number=4)])
     engine = torch.tensor(sample.rollout_log_probs)
@@ -320,7 +320,7 @@ NONSENSE: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("method", "answer"), NONSENSE)
-def test_an_environment_that_answers_nonsense_is_away_and_no_reward_is_made_of_it(
+def test_an_environment_with_invalid_answers_counts_as_unavailable_without_a_reward(
     method: str, answer: object, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nonsense(*_: object) -> object:
@@ -332,7 +332,7 @@ def test_an_environment_that_answers_nonsense_is_away_and_no_reward_is_made_of_i
     assert sample.metadata["failure"]["reason"] == "environment" and broken.closed == 3
 
 
-def test_an_environment_that_cannot_be_closed_costs_no_episode(
+def test_an_environment_that_fails_to_close_loses_no_episode(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def close(_: object) -> None:
@@ -348,7 +348,7 @@ TOOL = Tool(
 )
 
 
-def test_calls_are_read_as_models_write_them() -> None:
+def test_calls_are_parsed_in_the_formats_of_models() -> None:
     pretty = (
         '<tool_call>\n{\n  "name": "run",\n  "arguments": {\n    "code": "a\nb", "n": 1\n  }\n}\n</tool_call>'
     )

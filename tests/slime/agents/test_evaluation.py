@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 @given(names=st.sets(st.text(min_size=1), min_size=2, max_size=40), share=st.floats(0.01, 0.5))
-def test_a_split_is_disjoint_whole_and_does_not_depend_on_order(names: set[str], share: float) -> None:
+def test_a_split_is_disjoint_complete_and_independent_of_order(names: set[str], share: float) -> None:
     found = split(names, share)
     assert set(found.train) | set(found.held_out) == names and not set(found.train) & set(found.held_out)
     assert len(found.held_out) == max(1, round(share * len(names)))
     assert split([*sorted(names, reverse=True), *names], share) == found
 
 
-def test_held_out_tasks_are_the_first_by_the_hash_of_seed_and_name() -> None:
+def test_held_out_tasks_are_selected_by_the_hash_of_seed_and_name() -> None:
     names = [f"task-{number}" for number in range(10)]
     ranked = sorted(
         names, key=lambda name: hashlib.sha256(f"terminal-evolution-v1:{name}".encode()).hexdigest()
@@ -45,7 +45,7 @@ def test_held_out_tasks_are_the_first_by_the_hash_of_seed_and_name() -> None:
     assert set(split(names, seed="terminal-evolution-v1").held_out) == set(ranked[:2])
 
 
-def test_a_file_of_tasks_is_split_with_all_rows_of_a_task_on_one_side(tmp_path: Path) -> None:
+def test_all_rows_of_a_task_are_on_one_side_of_a_split(tmp_path: Path) -> None:
     rows = [{"metadata": {"task_name": f"t{number % 5}"}, "input": str(number)} for number in range(10)]
     source = tmp_path / "tasks.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -63,7 +63,7 @@ def test_a_file_of_tasks_is_split_with_all_rows_of_a_task_on_one_side(tmp_path: 
 @pytest.mark.parametrize(
     ("row", "complaint"), [({"input": "x"}, "row 1 has no task_name"), ({"task_name": "a"}, "leaves none")]
 )
-def test_tasks_that_cannot_be_split_are_refused_in_one_line(tmp_path: Path, row: Any, complaint: str) -> None:
+def test_too_few_tasks_for_a_split_are_rejected_in_one_line(tmp_path: Path, row: Any, complaint: str) -> None:
     source = tmp_path / "tasks.jsonl"
     source.write_text(json.dumps(row) + "\n")
     with pytest.raises(ConfigError, match=complaint):
@@ -98,7 +98,7 @@ def write(run: Path, rollout_id: int, *found: bool | None, dataset: str = "held"
     write_attempts(str(run), attempt_rows(rollout_id, dataset, 2, samples, [0.4] * len(samples)))
 
 
-def test_pass_rates_are_over_tasks_and_what_infrastructure_failed_is_left_out(tmp_path: Path) -> None:
+def test_pass_rates_are_over_tasks_without_infrastructure_failures(tmp_path: Path) -> None:
     write(tmp_path, 0, True, False, False, False, None, True, None, None)
     [found] = read_evaluations(tmp_path)
     assert (found.tasks, found.attempts, found.failed) == (4, 2, 3)
@@ -107,7 +107,7 @@ def test_pass_rates_are_over_tasks_and_what_infrastructure_failed_is_left_out(tm
     assert found.pass_at(2).value == pytest.approx(0.5) and found.pass_at(2).tasks == 2
 
 
-def test_an_evaluation_that_was_repeated_counts_once_and_a_line_cut_off_not_at_all(tmp_path: Path) -> None:
+def test_repeated_evaluations_count_once_and_incomplete_lines_are_skipped(tmp_path: Path) -> None:
     write(tmp_path, 0, False, False)
     with (tmp_path / "evaluations.jsonl").open("a") as file:
         file.write('{"rollout_id": 0, "dat')
@@ -138,7 +138,7 @@ def test_the_closing_line_reports_the_effect_of_training(tmp_path: Path) -> None
     assert summary(tmp_path, seconds=5.0)["seconds"] == 5.0
 
 
-def test_a_run_that_was_ended_before_its_second_evaluation_claims_nothing_of_after(tmp_path: Path) -> None:
+def test_a_run_stopped_before_its_second_evaluation_reports_no_effect(tmp_path: Path) -> None:
     write(tmp_path, 0, True, False)
     found = summary(tmp_path)
     assert found["pass_at_1_before"] == 0.5
@@ -188,7 +188,7 @@ async def solves_even_tasks(args: Arguments, sample: Sample, sampling_params: di
     return sample
 
 
-def test_an_evaluation_leaves_a_row_of_each_attempt(
+def test_an_evaluation_writes_a_row_for_each_attempt(
     make_args: ParseArgs,  # noqa: F811
     fake: FakeEngine,  # noqa: F811
     tmp_path: Path,
@@ -234,7 +234,7 @@ def test_an_evaluation_leaves_a_row_of_each_attempt(
     assert found[6]["failure"] == "environment"
 
 
-def test_a_batch_of_episodes_has_its_numbers_by_trajectory() -> None:
+def test_metrics_of_episodes_are_counted_by_trajectory() -> None:
     samples = [attempt(0, True, turns=4), attempt(1, False, turns=2, tool_calls=0)]
     samples += [Sample(group_index="held/0", index="held/0/1", metadata=samples[1].metadata)]
     samples[0].metadata["environments_away"] = 1

@@ -37,7 +37,7 @@ def with_worker(worker: Worker, go: Callable[[ForeignEnvironment], Awaitable[Non
     asyncio.run(run())
 
 
-def test_an_episode_in_another_process_is_one_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_in_another_process_equals_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_API_KEY", "x")
     worker = counting()
 
@@ -55,7 +55,7 @@ def test_an_episode_in_another_process_is_one_like_any_other(monkeypatch: pytest
     with_worker(worker, go)
 
 
-def test_a_process_that_ends_costs_the_episodes_in_it_and_the_next_one_begins_in_a_new_one() -> None:
+def test_a_crashed_process_loses_its_episodes_and_the_next_one_starts_a_new_process() -> None:
     worker = counting()
 
     async def go(environment: ForeignEnvironment) -> None:
@@ -73,7 +73,7 @@ def test_a_process_that_ends_costs_the_episodes_in_it_and_the_next_one_begins_in
     with_worker(worker, go)
 
 
-def test_what_breaks_there_is_away_and_what_is_refused_is_a_mistake_of_the_run() -> None:
+def test_failures_there_count_as_unavailable_and_rejections_as_configuration_errors() -> None:
     async def go(environment: ForeignEnvironment) -> None:
         await environment.reset(TASK)
         with pytest.raises(EnvironmentAway, match="RuntimeError: the disk is full"):
@@ -101,7 +101,7 @@ def test_an_environment_that_cannot_start_prints_one_line(
         main(["json:loads", "--out", str(tmp_path / "rows.jsonl")])
 
 
-def test_an_answer_that_takes_too_long_is_away() -> None:
+def test_a_too_slow_answer_counts_as_unavailable() -> None:
     worker = counting()
     worker.seconds = 1e-6
 
@@ -188,7 +188,7 @@ def test_the_action_of_an_openenv_server_is_a_tool_and_its_rewards_are_summed() 
     with_openenv(go)
 
 
-def test_an_openenv_server_that_is_full_broken_or_gone_is_away() -> None:
+def test_a_full_broken_or_stopped_openenv_server_counts_as_unavailable() -> None:
     async def go(server: FakeOpenEnv, url: str) -> None:
         environment, other = OpenEnvEnvironment(url), OpenEnvEnvironment(url)
         await environment.reset(TASK)

@@ -76,11 +76,11 @@ def test_a_step_without_a_score_is_neither_good_nor_bad() -> None:
         ("\\boxed{1", None),
     ],
 )
-def test_a_vote_is_the_content_of_the_last_box(text: str, vote: int | None) -> None:
+def test_a_vote_is_the_last_boxed_value(text: str, vote: int | None) -> None:
     assert read_vote(text) == vote
 
 
-def test_the_judge_reads_the_task_the_step_what_came_back_and_ends_of_the_history() -> None:
+def test_the_judge_reads_task_step_result_and_parts_of_the_history() -> None:
     steps = [Step(f"thought {number}", shown=({"role": "tool", "content": "seen"},)) for number in range(7)]
     last = Step(
         "x" * 5000 + "end", (ToolCall("run", {"code": "1/0"}),), ({"role": "tool", "content": "error"},)
@@ -119,7 +119,7 @@ def judge(make: ParseArgs, script: Script, *words: str) -> StepJudge:
     return StepJudge(make([{"input": "x"}], *JUDGED, *url, *words), script)
 
 
-def test_a_step_scores_the_mean_of_its_valid_votes_each_with_a_seed_of_its_own(make_args: ParseArgs) -> None:  # noqa: F811
+def test_a_steps_score_is_the_mean_of_its_valid_votes_with_different_seeds(make_args: ParseArgs) -> None:  # noqa: F811
     script = Script("\\boxed{1}", "\\boxed{-1}", "well", EngineError("away"), "\\boxed{1}")
     found = asyncio.run(judge(make_args, script, "--prm-m", "5", "--rollout-seed", "7").verdict(3, []))
     assert sorted(script.seeds) == [7000, 7001, 7002, 7003, 7004]
@@ -149,7 +149,7 @@ def test_a_judge_that_fails_gives_no_score(make_args: ParseArgs, script: Script,
     assert (found["status"], found["mean_score"], found["valid_vote_count"]) == (status, None, 0)
 
 
-def test_no_more_votes_run_at_a_time_than_are_allowed_to_all_episodes(make_args: ParseArgs) -> None:  # noqa: F811
+def test_concurrent_votes_of_all_episodes_are_limited(make_args: ParseArgs) -> None:  # noqa: F811
     script = Script("\\boxed{1}", seconds=0.005)
     found = judge(make_args, script, "--prm-concurrency", "3")
 
@@ -209,7 +209,7 @@ def walk(tmp_path: Path, make_args: ParseArgs) -> Iterator[WalkSteps]:  # noqa: 
         yield play
 
 
-def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(walk: WalkSteps) -> None:
+def test_step_scores_of_an_engine_count_in_both_forms_of_the_reward(walk: WalkSteps) -> None:
     sample, asked = walk("--prm-step-coef", "0.5")
     assert asked == 6
     assert sample.reward == {"score": 1.0, "acc": 1.0, "base_score": 1.0, "prm_step_score": 0.0}
@@ -222,7 +222,7 @@ def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(wal
     assert metrics["rollout/episode/prm_failed"] == 1.0 and metrics["rollout/episode/prm_score"] == 0.0
 
 
-def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: WalkSteps) -> None:
+def test_single_turn_samples_have_the_same_step_rewards(walk: WalkSteps) -> None:
     samples, _ = walk("--prm-step-coef", "0.5", per_turn=True)
     found = [span for place, sample in enumerate(samples) for span in spans_of(sample, "score", place)]
     assert [(span.index, span.reward, span.start) for span in found] == [
@@ -234,7 +234,7 @@ def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: WalkSteps
     assert [len(sample.metadata["prm"]["steps"]) for sample in samples] == [1, 1, 1]
 
 
-def test_evaluations_ask_no_judge(walk: WalkSteps) -> None:
+def test_evaluations_use_no_judge(walk: WalkSteps) -> None:
     sample, asked = walk(evaluation=True)
     assert asked == 0 and sample.reward == {"score": 1.0, "acc": 1.0} and "step_wise" not in sample.metadata
 
@@ -312,7 +312,7 @@ def api() -> Iterator[Any]:
     thread.join()
 
 
-def test_an_api_judges_with_its_key_and_is_asked_again_when_it_is_overloaded(
+def test_an_api_judge_sends_its_key_and_is_retried_when_overloaded(
     make_args: ParseArgs,  # noqa: F811
     api: Any,
 ) -> None:

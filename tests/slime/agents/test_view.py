@@ -66,7 +66,7 @@ def keep(run: Path, name: str, *samples: Sample) -> None:
 
 
 @pytest.mark.parametrize("per_turn", [False, True], ids=["one sample", "one a turn"])
-def test_a_trajectory_is_shown_as_turns_with_what_they_earned(tmp_path: Path, per_turn: bool) -> None:
+def test_a_trajectory_is_shown_as_turns_with_their_rewards(tmp_path: Path, per_turn: bool) -> None:
     samples = trajectory(7, True, per_turn)
     keep(tmp_path / "run", "2", *samples)
     records = tmp_path / "run" / "token_records"
@@ -85,7 +85,7 @@ def test_a_trajectory_is_shown_as_turns_with_what_they_earned(tmp_path: Path, pe
     assert found.turns[1].score is None and found.turns[1].advantage == 1.5
 
 
-def test_the_command_chooses_and_lists(
+def test_the_command_selects_and_lists_trajectories(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -108,7 +108,7 @@ def test_the_command_chooses_and_lists(
 
 
 @pytest.mark.parametrize("per_turn", [False, True], ids=["one sample", "one a turn"])
-def test_an_export_is_atif_with_ids_calls_and_what_tools_answered(tmp_path: Path, per_turn: bool) -> None:
+def test_an_export_is_atif_with_ids_calls_and_tool_results(tmp_path: Path, per_turn: bool) -> None:
     samples = trajectory(7, True, per_turn)
     keep(tmp_path / "run", "2", *samples)
     command = [
@@ -139,7 +139,7 @@ def test_an_export_is_atif_with_ids_calls_and_what_tools_answered(tmp_path: Path
     assert metrics["extra"] == {"weight_versions": [4]} and metrics["logprobs"][0] == -0.25
 
 
-def test_a_run_that_kept_nothing_names_the_flag(tmp_path: Path) -> None:
+def test_a_run_without_stored_trajectories_names_the_flag(tmp_path: Path) -> None:
     (tmp_path / "arguments.json").write_text(json.dumps({"hf_checkpoint": str(MODEL)}))
     with pytest.raises(ConfigError, match="--save-debug-rollout-data"):
         list(read_run(tmp_path))

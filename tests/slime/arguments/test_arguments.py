@@ -64,7 +64,7 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
     assert parse_args(words[2:], env={"MODEL_PATH": model_folder}).hf_checkpoint == model_folder
 
 
-def test_the_last_of_several_equal_flags_wins_and_repeatable_ones_add_up(words: list[str]) -> None:
+def test_the_last_repeated_flag_wins_and_list_flags_accumulate(words: list[str]) -> None:
     plugin = words[5].replace(":generate", ":start")
     args = parse_args(
         [*words, "--lr", "1", "--lr", "2", "--service-path", plugin, "--service-path", plugin], env={}
@@ -73,7 +73,7 @@ def test_the_last_of_several_equal_flags_wins_and_repeatable_ones_add_up(words: 
     assert args.service_path == [plugin, plugin]
 
 
-def test_plugins_bring_their_own_flags(words: list[str]) -> None:
+def test_plugins_add_their_own_flags(words: list[str]) -> None:
     args: Any = parse_args([*words, "--colour", "blue"], env={})
     assert args.colour == "blue"
     copy: Any = pickle.loads(pickle.dumps(args))
@@ -155,7 +155,9 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--load-debug-rollout-data-subsample", "0.5"], "it needs --load-debug-rollout-data"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(words: list[str], extra: list[str], complaint: str) -> None:
+def test_invalid_settings_are_rejected_in_one_line(
+    words: list[str], extra: list[str], complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
         parse_args([*words, *extra], env={})
     assert "\n" not in str(caught.value)
@@ -173,7 +175,7 @@ def test_adapters_are_switched_on_by_any_of_their_flags(words: list[str]) -> Non
     assert (args.lora_rank, args.lora_alpha) == (8, 16.0)
 
 
-def test_adapters_are_shipped_alone_to_engines_that_merge_them(words: list[str]) -> None:
+def test_only_adapters_are_sent_to_engines_that_merge_them(words: list[str]) -> None:
     assert parse_args(words, env={}).ship_adapters is False
     assert parse_args([*words, "--use-lora"], env={}).ship_adapters is True
     assert parse_args([*words, "--use-lora", "--no-ship-adapters"], env={}).ship_adapters is False
@@ -214,14 +216,14 @@ def test_training_adapters_of_people_switches_lora_on(trained: list[str]) -> Non
         (["--advantage-estimator", "ppo"], "one critic for all"),
     ],
 )
-def test_what_keeps_adapters_of_people_together_is_refused(
+def test_flags_that_conflict_with_adapters_of_people_are_rejected(
     trained: list[str], more: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"--train-adapters.*{message}"):
         parse_args([*trained, *more], env={})
 
 
-def test_a_custom_loss_file_needs_no_name_and_no_loss_type_and_brings_its_flags(
+def test_a_custom_loss_file_needs_no_name_or_loss_type_and_adds_its_flags(
     words: list[str], tmp_path: Path
 ) -> None:
     assert parse_args([*words, "--custom-loss-function-path", EXAMPLE], env={}).loss_type == "custom_loss"
@@ -262,7 +264,7 @@ def test_normalising_groups_of_one_is_refused(words: list[str]) -> None:
     assert parse_args([*words[:-1], "--n-samples-per-prompt", "2"], env={}).global_batch_size == 8
 
 
-def test_a_bad_environment_value_names_its_variable(words: list[str]) -> None:
+def test_an_invalid_environment_value_is_reported_with_its_variable(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="MAX_TOKENS_PER_GPU=many"):
         parse_args(words, env={"MAX_TOKENS_PER_GPU": "many"})
 
@@ -272,7 +274,7 @@ def test_decay_steps_follow_from_the_number_of_rollouts(words: list[str]) -> Non
     assert parse_args([*words, *more], env={}).lr_decay_iters == 20
 
 
-def test_every_flag_acts() -> None:
+def test_every_flag_has_an_effect() -> None:
     """Each declared flag is read somewhere outside its declaration and its checks."""
     files = [path for path in SOURCE.parent.rglob("*.py") if not {"arguments", "flags"} & {*path.parts}]
     code = "\n".join(path.read_text() for path in [*files, SOURCE / "flags" / "cluster.py"])

@@ -28,7 +28,7 @@ def read(model_folder: str, tmp_path: Path) -> Read:
     return parse
 
 
-def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Read) -> None:
+def test_names_from_upstream_launch_scripts_are_accepted(read: Read) -> None:
     args = read(
         "--loss-spec-path openclaw_combine.loss:topk_select",
         OPENCLAW_TOPK_K="8",
@@ -134,7 +134,7 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
         ("--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --topk-eps-clip 1", "below 1"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(read: Read, words: str, complaint: str) -> None:
+def test_invalid_settings_are_rejected_in_one_line(read: Read, words: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as refusal:
         read(words)
     assert "\n" not in str(refusal.value)

@@ -43,7 +43,7 @@ def words(model: str, prompts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ORIGINAL)
-def test_every_flag_of_the_original_acts_or_has_a_reason(name: str) -> None:
+def test_every_upstream_flag_works_or_is_rejected_with_a_reason(name: str) -> None:
     ours = {spelling for group in GROUPS for item in flags_of(group) for spelling in item.options}
     word = "--" + name.replace("_", "-")
     prefixed = any(word.startswith(prefix) for prefix in PREFIXES)
@@ -51,13 +51,13 @@ def test_every_flag_of_the_original_acts_or_has_a_reason(name: str) -> None:
     assert word in ours or word in FOREIGN or prefixed or shape
 
 
-def test_no_flag_is_both_taken_and_refused() -> None:
+def test_no_flag_is_both_accepted_and_rejected() -> None:
     ours = {spelling for group in GROUPS for item in flags_of(group) for spelling in item.options}
     assert not ours & set(FOREIGN)
     assert not ours & {"--" + name for name in (*SHAPE, *SHAPE_WORDS, *SHAPE_SWITCHES)}
 
 
-def test_every_hook_of_the_table_is_a_flag_or_refused() -> None:
+def test_every_upstream_hook_is_a_flag_or_rejected() -> None:
     names = {item.name for group in GROUPS for item in flags_of(group)}
     assert {name for name, hook in HOOKS.items() if hook.refused is None} <= names
     assert {name for name, hook in HOOKS.items() if hook.refused is not None}.isdisjoint(names)
@@ -79,7 +79,7 @@ def test_every_hook_of_the_table_is_a_flag_or_refused() -> None:
         (["--zzz", "--tensor-model-parallel-size", "1"], "unknown flag --zzz"),
     ],
 )
-def test_what_does_not_happen_is_refused_with_the_reason(
+def test_unsupported_upstream_flags_are_rejected_with_the_reason(
     words: list[str], extra: list[str], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
@@ -87,7 +87,7 @@ def test_what_does_not_happen_is_refused_with_the_reason(
     assert "\n" not in str(caught.value)
 
 
-def test_what_happens_anyway_is_taken(words: list[str]) -> None:
+def test_upstream_flags_for_default_behaviour_are_accepted(words: list[str]) -> None:
     anyway = (
         "--tensor-model-parallel-size 1 --optimizer adam --attention-dropout 0.0 --qkv-format=thd --swiglu "
         "--accumulate-allreduce-grads-in-fp32 --hidden-size 64 --norm-epsilon 1e-6 --rotary-base 10000 "
@@ -96,7 +96,9 @@ def test_what_happens_anyway_is_taken(words: list[str]) -> None:
     assert parse_args([*words, *anyway.split()], env={}) == parse_args(words, env={})
 
 
-def test_the_documents_names_of_flags_and_variables_work(model: str, prompts: str, tmp_path: Path) -> None:
+def test_flag_and_variable_names_from_upstream_documents_work(
+    model: str, prompts: str, tmp_path: Path
+) -> None:
     env = {
         "MODEL_PATH": model,
         "DATA_PATH": prompts,
@@ -156,7 +158,7 @@ def test_a_yaml_file_sets_flags_and_values_for_plugins(words: list[str], tmp_pat
         ("a: b: c", "is not YAML"),
     ],
 )
-def test_a_yaml_file_that_does_not_fit_is_refused(
+def test_an_invalid_yaml_file_is_rejected(
     words: list[str], tmp_path: Path, text: str, complaint: str
 ) -> None:
     (tmp_path / "more.yaml").write_text(text)
@@ -167,7 +169,7 @@ def test_a_yaml_file_that_does_not_fit_is_refused(
         parse_args([*words, "--custom-config-path", str(tmp_path / "none.yaml")], env={})
 
 
-def test_a_plugin_may_bring_a_flag_that_slime_yields(words: list[str], tmp_path: Path) -> None:
+def test_a_plugin_may_define_a_flag_that_slime_gives_up(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(
         "def add_arguments(parser):\n    parser.add_argument('--prm-model-path', default='its own')\n"
         "def start(args, endpoints):\n    return []\n"

@@ -25,7 +25,7 @@ def parse(tmp_path: Path, *words: str) -> object:
     return parse_args([*COMMON, "--run-dir", str(tmp_path), *THERE, *words], {})
 
 
-def test_a_rented_model_is_an_adapter_that_is_asked_one_sequence_at_a_time(tmp_path: Path) -> None:
+def test_a_rented_model_is_an_adapter_with_unpacked_sequences(tmp_path: Path) -> None:
     args = parse_args([*COMMON, "--run-dir", str(tmp_path), *THERE], {})
     assert (args.use_lora, args.lora_rank, args.micro_batch_size) == (True, 32, 1)
     assert args.rented_model == str(Path(MODEL).resolve())
@@ -58,7 +58,9 @@ def test_a_rented_model_is_an_adapter_that_is_asked_one_sequence_at_a_time(tmp_p
         (["--rented-prices", "/nowhere.json"], "cannot be read"),
     ],
 )
-def test_what_a_service_cannot_do_is_refused_at_start(words: list[str], named: str, tmp_path: Path) -> None:
+def test_flags_unsupported_by_a_service_are_rejected_at_start(
+    words: list[str], named: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError) as refusal:
         parse(tmp_path, *words)
     assert named in str(refusal.value)

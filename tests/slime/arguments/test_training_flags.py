@@ -34,7 +34,7 @@ def checked(**changes: object) -> Arguments:
         ("minus_sqrt", lambda r: 1 - math.sqrt(r)),
     ],
 )
-def test_wsd_warms_up_stays_and_decays_in_its_last_steps(style: Any, share: Any) -> None:
+def test_wsd_warms_up_stays_constant_and_decays_in_its_last_steps(style: Any, share: Any) -> None:
     args = checked(
         lr=1.0, min_lr=0.1, lr_decay_style="WSD", lr_decay_iters=20, lr_wsd_decay_iters=8,
         lr_wsd_decay_style=style, lr_warmup_fraction=0.2,
@@ -46,7 +46,7 @@ def test_wsd_warms_up_stays_and_decays_in_its_last_steps(style: Any, share: Any)
     assert learning_rate(args, 16, highest=0.01) == pytest.approx(0.01 * found[16])
 
 
-def test_inverse_square_root_falls_from_the_end_of_the_warm_up_to_the_lowest() -> None:
+def test_inverse_square_root_decays_from_the_end_of_the_warm_up_to_the_minimum() -> None:
     args = checked(lr=1.0, min_lr=0.3, lr_decay_style="inverse-square-root", lr_warmup_iters=4)
     found = [learning_rate(args, step) for step in (0, 3, 4, 15, 99)]
     assert found == pytest.approx([0.25, 1.0, math.sqrt(4 / 5), 0.5, 0.3])
@@ -78,5 +78,5 @@ def test_flags_that_contradict_are_refused(changes: dict[str, Any], complaint: s
         checked(**changes)
 
 
-def test_four_bits_switch_lora_on_where_a_gpu_trains() -> None:
+def test_four_bit_loading_enables_lora_on_a_gpu() -> None:
     assert checked(load_in_4bit=True, actor_num_gpus_per_node=1).use_lora

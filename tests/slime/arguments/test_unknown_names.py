@@ -48,13 +48,13 @@ def test_an_unknown_name_is_refused(act: Callable[[Arguments], object], flag: st
         act(changed(**{flag: "nonesuch"}))
 
 
-def test_the_trust_in_the_engine_has_no_unknown_mode() -> None:
+def test_unknown_modes_of_importance_correction_are_rejected() -> None:
     for wrong in ({"tis_mode": "nonesuch"}, {"tis_spans": "nonesuch"}):
         with pytest.raises(KeyError, match="nonesuch"):
             loss_spec(changed(use_tis=True, **wrong))
 
 
-def test_losses_refuse_unknown_objectives_and_selections() -> None:
+def test_losses_reject_unknown_objectives_and_selections() -> None:
     dist, ids, ones = DenseDistribution(torch.zeros(2, 4)), torch.zeros(2, dtype=torch.long), torch.ones(2)
     with pytest.raises(ValueError, match="nonesuch"):
         policy_loss(dist, ids, None, ones, torch.mean, objective="nonesuch")  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_losses_refuse_unknown_objectives_and_selections() -> None:
         (KERNELS, "attn_implementation"),
     ],
 )
-def test_every_choice_of_a_flag_has_something_behind_it(table: dict[str, Any], flag: str) -> None:
+def test_every_choice_of_a_flag_is_implemented(table: dict[str, Any], flag: str) -> None:
     assert set(table) == set(get_args(get_type_hints(Arguments)[flag]))
 
 

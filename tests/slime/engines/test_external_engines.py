@@ -70,7 +70,7 @@ def start(model_path: Path) -> Iterator[Start]:
         one.close()
 
 
-def test_external_sglang_engines_are_updated_and_proven_and_one_that_restarts_gets_the_live_weights(
+def test_external_sglang_engines_are_updated_verified_and_restored_after_a_restart(
     start: Start, model_path: Path, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external, "LOOK_INTERVAL", 0.0)
@@ -142,7 +142,7 @@ def test_an_external_embedded_engine_serves_and_is_skipped_while_unreachable(
     assert read_live(tmp_path) is not None and again.poll() is None
 
 
-def test_what_does_not_answer_or_is_another_engine_or_model_is_refused_at_the_start(
+def test_unreachable_engines_and_other_models_are_rejected_at_the_start(
     start: Start, model_path: Path, tmp_path: Path
 ) -> None:
     one = start()
@@ -155,14 +155,14 @@ def test_what_does_not_answer_or_is_another_engine_or_model_is_refused_at_the_st
         ExternalEngines(arguments(tmp_path, untied, "sglang", one.url)).wait_ready()
 
 
-def test_an_engine_that_does_not_say_what_its_weights_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_does_not_report_its_weights_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_vllm = httpx.Response(404, json={"detail": "Not Found"})
     monkeypatch.setattr(external.httpx, "get", lambda *args, **options: plain_vllm)
     with pytest.raises(ConfigError, match=r"does not report its weights; where it is vLLM, start it by"):
         external.check_kind("http://h:1", "vllm")
 
 
-def test_own_engines_are_not_started_beside_external_ones(model_path: Path, tmp_path: Path) -> None:
+def test_with_external_engines_no_engines_are_started(model_path: Path, tmp_path: Path) -> None:
     words = ["--hf-checkpoint", str(model_path), "--run-dir", str(tmp_path), "--num-rollout", "1"]
     rollout = FAKES / "tiny_rollout.py"
     words += ["--rollout-function-path", f"{rollout}:generate_rollout", "--fake-port", "1"]
@@ -203,7 +203,7 @@ def test_flags_of_external_engines_that_contradict_are_refused(flags: dict[str, 
         (["--prefill-num-servers", "2"], "--rollout-num-gpus-per-engine"),
     ],
 )
-def test_routers_and_split_prefill_are_refused_with_what_to_use_instead(
+def test_routers_and_disaggregated_prefill_are_rejected_with_an_alternative(
     backend: str, flags: list[str], said: str, model_path: Path
 ) -> None:
     words = ["--hf-checkpoint", str(model_path), "--rollout-backend", backend, *flags]
@@ -226,7 +226,7 @@ def test_routers_and_split_prefill_are_refused_with_what_to_use_instead(
         ),
     ],
 )
-def test_an_engine_that_is_not_launched_is_refused_with_what_to_do(
+def test_an_engine_that_was_not_started_is_rejected_with_a_remedy(
     module: str, flags: list[str], said: str
 ) -> None:
     command = [sys.executable, "-m", module, *flags]

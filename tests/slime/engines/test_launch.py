@@ -25,7 +25,7 @@ def test_a_folder_without_a_model_is_refused(capsys, tmp_path):
     assert "config.json" in refused(capsys, "--model-path", str(tmp_path), "--port", "0")
 
 
-def test_a_taken_port_is_refused_before_anything_is_loaded(capsys):
+def test_an_occupied_port_is_rejected_before_loading(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -28,7 +28,7 @@ def running(model_path: Path) -> Iterator[Running]:
     found.close()
 
 
-def test_an_sglang_is_given_each_version_and_answers_in_order(
+def test_a_spare_sglang_loads_each_version_and_answers_in_order(
     running: Running,
     model_path: Path,
     other_weights: Path,
@@ -48,7 +48,7 @@ def test_an_sglang_is_given_each_version_and_answers_in_order(
     assert "update 4" in running.fake.calls and "update 3" in running.fake.calls
 
 
-def test_an_examination_that_was_ended_asks_no_further(running: Running, model_path: Path) -> None:
+def test_a_cancelled_check_sends_no_more_requests(running: Running, model_path: Path) -> None:
     spare = SpareEngine(running.url)
     control = spare.control()
     prepare = control.prepare
@@ -62,12 +62,12 @@ def test_an_examination_that_was_ended_asks_no_further(running: Running, model_p
         spare.try_weights(str(model_path), 1, PROMPTS, 8)
 
 
-def test_an_engine_that_is_away_is_asked_again_later(model_path: Path) -> None:
+def test_an_unreachable_engine_is_retried_later(model_path: Path) -> None:
     with pytest.raises(EngineError, match=r"http://127.0.0.1:9"):
         SpareEngine("http://127.0.0.1:9").try_weights(str(model_path), 1, PROMPTS, 8)
 
 
-def test_an_answer_in_another_form_is_an_error_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_answer_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EngineControl("http://127.0.0.1:9", "sglang")
     monkeypatch.setattr(engine, "_call_with", lambda timeout: lambda *words: {"text": "no meta_info"})
     with pytest.raises(EngineError, match=r"/generate: KeyError\('meta_info'\)"):

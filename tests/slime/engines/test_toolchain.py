@@ -46,7 +46,9 @@ def python_with_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "python"
 
 
-def test_a_compiler_from_packages_gets_its_links_and_is_named(python_with_nvcc: str, tmp_path: Path) -> None:
+def test_a_compiler_from_packages_gets_its_links_and_is_reported(
+    python_with_nvcc: str, tmp_path: Path
+) -> None:
     home = tmp_path / "nvidia" / "cu13"
     assert compiler_environment(python_with_nvcc, BARE) == {"CUDA_HOME": str(home)}
     assert (home / "lib64" / "libcudart.so").resolve() == home / "lib" / "libcudart.so.13"
@@ -85,7 +87,7 @@ def built_for(packages: Path, cuda: str) -> None:
         ("12.4", "", True),  # no torch there to compare with
     ],
 )
-def test_a_toolkit_of_the_machine_wins_if_it_is_of_the_cuda_of_the_engines_torch(
+def test_a_system_toolkit_with_the_engines_cuda_version_takes_precedence(
     python_with_nvcc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     toolkit_version: str, torch_cuda: str, wins: bool,
 ) -> None:  # fmt: skip
@@ -112,7 +114,7 @@ def test_a_variable_that_names_a_folder_without_nvcc_hides_no_compiler(
     assert compiler_environment("python", environ) == {"CUDA_HOME": str(home)}
 
 
-def test_a_compiler_of_another_cuda_is_refused_if_no_other_is_there(
+def test_a_compiler_of_another_cuda_version_is_rejected_if_it_is_the_only_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
@@ -123,7 +125,9 @@ def test_a_compiler_of_another_cuda_is_refused_if_no_other_is_there(
     assert "nvcc" not in " ".join(problems("python", {"CUDA_HOME": str(near), "PATH": "/bin"})), "same major"
 
 
-def test_the_check_names_the_compiler_and_the_cuda_of_torch(python_with_nvcc: str, tmp_path: Path) -> None:
+def test_the_check_reports_the_compiler_and_torchs_cuda_version(
+    python_with_nvcc: str, tmp_path: Path
+) -> None:
     built_for(tmp_path, "13.0")
     old = toolkit(tmp_path / "old", "12.4")
     said = toolchain.found_compiler(python_with_nvcc, {"CUDA_HOME": str(old), "PATH": "/bin"})
@@ -141,7 +145,9 @@ def test_a_python_without_a_compiler_gets_advice_to_install_one(
     assert "requirements-sglang.txt" in said and "g++" in said and "Python.h" in said
 
 
-def test_ninja_counts_where_the_engine_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ninja_is_searched_where_the_engine_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
     python, ninja = str(tmp_path / "bin" / "python"), tmp_path / "bin" / "ninja"
     assert any(one.startswith(f"no ninja: {python} -m pip install") for one in problems(python, BARE))
@@ -175,7 +181,7 @@ def test_modules_that_ask_for_the_driver_by_its_short_name_are_linked(
 
 
 @pytest.mark.parametrize("there", ["libcuda.so", ""])
-def test_nothing_is_linked_where_the_linker_finds_the_driver_or_there_is_none(
+def test_no_link_is_created_if_the_linker_finds_the_driver_or_none_exists(
     python_with_nvcc: str, tmp_path: Path, driver: Path, there: str
 ) -> None:
     if there:
@@ -186,11 +192,11 @@ def test_nothing_is_linked_where_the_linker_finds_the_driver_or_there_is_none(
     assert not (tmp_path / "nvidia" / "cu13" / "lib" / "stubs").exists()
 
 
-def test_a_python_that_cannot_be_run_is_named() -> None:
+def test_a_python_that_cannot_run_is_reported() -> None:
     assert "SGLANG_PYTHON" in problems("/nonexistent/python", BARE)[0]
 
 
-def test_a_link_that_cannot_be_made_is_refused_with_the_way_out(
+def test_a_link_that_cannot_be_created_is_reported_with_a_remedy(
     python_with_nvcc: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Path, target: str) -> None:
@@ -202,7 +208,7 @@ def test_a_link_that_cannot_be_made_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
-def test_the_packages_of_an_engine_have_a_compiler_of_the_cuda_of_their_torch(engine: str) -> None:
+def test_an_engines_packages_include_a_compiler_for_their_torchs_cuda(engine: str) -> None:
     lines = (ROOT / "instructions" / "locks" / f"{engine}.txt").read_text().splitlines()
     locked = dict(line.split("==") for line in lines if not line.startswith("#"))
     wanted = (ROOT / "instructions" / f"requirements-{engine}.txt").read_text()

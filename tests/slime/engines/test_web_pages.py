@@ -37,7 +37,7 @@ def engine(asked: list[str]) -> TestClient:
 
 @needs_root
 @pytest.mark.parametrize("forged", ["", "X-Forwarded-For: 192.0.2.1\r\n"])
-def test_another_account_cannot_use_an_engine(asked: list[str], forged: str) -> None:
+def test_another_user_cannot_use_an_engine(asked: list[str], forged: str) -> None:
     async def handler(request: Request) -> Response:
         asked.append(request.url.path)
         return WIRE.answer({"success": True})
@@ -75,7 +75,7 @@ def test_a_web_page_cannot_use_an_engine(
     assert asked == []
 
 
-def test_programs_and_who_types_the_address_can(engine: TestClient, asked: list[str]) -> None:
+def test_programs_and_typed_urls_can_use_an_engine(engine: TestClient, asked: list[str]) -> None:
     assert engine.post("/abort_request", content=b"{}").status_code == 200
     assert engine.get("/server_info", headers={"Sec-Fetch-Site": "none"}).status_code == 200
     assert asked == ["/abort_request", "/server_info"]

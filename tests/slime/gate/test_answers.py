@@ -136,7 +136,7 @@ def loop(tmp_path: Path) -> Callable[..., Loop]:
     return lambda **flags: Loop(tmp_path, **flags)
 
 
-def test_every_update_answers_a_few_questions_in_turn_and_the_others_behind_its_switch(
+def test_every_update_answers_a_few_questions_before_going_live_and_the_others_after(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(), Engine()
@@ -151,7 +151,7 @@ def test_every_update_answers_a_few_questions_in_turn_and_the_others_behind_its_
     assert run.gate.history.good == 6
 
 
-def test_one_wrong_answer_brings_all_questions_before_the_switch(loop: Callable[..., Loop]) -> None:
+def test_a_wrong_answer_triggers_all_questions_before_going_live(loop: Callable[..., Loop]) -> None:
     run, engine = loop(), Engine(v5={1}, v6={2, 5})
     run.publish(engine)
     engine.asked.clear()
@@ -180,7 +180,7 @@ def test_a_version_found_worse_later_is_rolled_back_automatically(
         run.publish(engine)
 
 
-def test_a_live_version_that_fell_while_no_engine_answered_is_gone_back_from_when_the_next_one_falls(
+def test_a_regression_missed_while_no_engine_answered_is_rolled_back_with_the_next_one(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(), Engine(v5={1, 7}, v6={1, 7})
@@ -215,7 +215,7 @@ def test_without_a_better_version_training_continues_from_the_worse_live_one(
         run.publish(engine)
 
 
-def test_a_good_version_that_is_gone_does_not_end_all_learning(loop: Callable[..., Loop]) -> None:
+def test_a_missing_good_version_does_not_stop_training(loop: Callable[..., Loop]) -> None:
     run, engine = loop(), Engine(v5={1, 7}, v6={1, 7}, v7={1, 7}, v8={1, 7})
     run.publish(engine)
     engine.is_away = True
@@ -246,7 +246,7 @@ def test_after_a_rollback_without_known_answers_a_decline_is_still_detected(
     assert order is not None and order.reason.startswith("gate: 62% of the questions")
 
 
-def test_after_a_worse_version_the_next_one_is_asked_everything_before_its_switch(
+def test_after_a_worse_version_the_next_one_is_asked_all_questions_before_going_live(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine(v5={1, 7}, v6={1, 7})
@@ -267,7 +267,7 @@ def test_after_a_worse_version_the_next_one_is_asked_everything_before_its_switc
     assert "right" not in run.publish(engine), "the next one is not looked at again"
 
 
-def test_after_a_version_lost_a_question_the_next_ones_are_asked_all_after_their_switch(
+def test_after_a_lost_question_the_next_versions_are_asked_all_questions_after_going_live(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = (
@@ -283,7 +283,7 @@ def test_after_a_version_lost_a_question_the_next_ones_are_asked_all_after_their
     assert [len(asked) for _, asked in engine.asked] == [QUESTIONS] * 4 + [2], "then the loss is an old one"
 
 
-def test_an_update_near_a_limit_is_asked_a_part_before_its_switch_and_the_rest_after(
+def test_an_update_near_a_limit_is_asked_some_questions_before_going_live_and_the_rest_after(
     loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine()
@@ -295,7 +295,7 @@ def test_an_update_near_a_limit_is_asked_a_part_before_its_switch_and_the_rest_a
     assert [len(asked) for _, asked in engine.asked] == [2, QUESTIONS]
 
 
-def test_an_update_leaves_its_turn_to_the_next_while_the_live_version_is_asked_but_twice_at_most(
+def test_an_updates_check_is_postponed_at_most_twice_while_the_live_version_is_checked(
     loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, engine = loop(gate_answers_every=2), Engine()
@@ -312,7 +312,7 @@ def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) ->
     assert run.publish(engine)["right"] == 6 / 8 and run.orders.waiting() is None
 
 
-def test_a_run_that_begins_puts_all_questions_to_its_first_weights_meanwhile(
+def test_a_starting_run_asks_its_first_weights_all_questions_in_the_background(
     loop: Callable[..., Loop],
 ) -> None:
     run, engine = loop(), Engine()
@@ -323,7 +323,7 @@ def test_a_run_that_begins_puts_all_questions_to_its_first_weights_meanwhile(
 
 
 @pytest.mark.parametrize("drop", [False, True])
-def test_an_order_ends_the_examination_and_gives_the_samples_back_unless_it_drops_turns(
+def test_an_order_ends_the_check_and_releases_its_samples_unless_it_drops_turns(
     loop: Callable[..., Loop], tmp_path: Path, drop: bool
 ) -> None:
     run, engine = loop(), Engine()

@@ -89,7 +89,7 @@ def loop(tmp_path: Path) -> Callable[[], Loop]:
     return lambda: Loop(tmp_path)
 
 
-def test_each_update_is_asked_other_facts_that_the_model_knew(loop: Callable[[], Loop]) -> None:
+def test_each_update_is_asked_different_known_facts(loop: Callable[[], Loop]) -> None:
     run = loop()
     first, second, third = (run.publish(number) for number in (1, 2, 3))
     asked = [facts for _, facts in run.engine.asked]
@@ -99,7 +99,7 @@ def test_each_update_is_asked_other_facts_that_the_model_knew(loop: Callable[[],
     assert run.engine.most == {32} and run.engine.drafts[-1] == DRAWN, "short, and with drafts"
 
 
-def test_an_update_that_has_lost_many_is_rejected_and_one_that_has_lost_a_few_is_not(
+def test_an_update_that_lost_many_facts_is_rejected_but_not_one_that_lost_few(
     loop: Callable[[], Loop],
 ) -> None:
     run = loop()
@@ -111,7 +111,7 @@ def test_an_update_that_has_lost_many_is_rejected_and_one_that_has_lost_a_few_is
     assert [one for one, _ in run.engine.asked] == [1, 2, 1], "the live version before one is rejected"
 
 
-def test_an_update_that_has_lost_what_the_live_one_has_lost_too_may_be_the_way_back(
+def test_an_update_with_the_live_versions_losses_is_accepted(
     loop: Callable[[], Loop],
 ) -> None:
     run = loop()
@@ -119,7 +119,7 @@ def test_an_update_that_has_lost_what_the_live_one_has_lost_too_may_be_the_way_b
     assert run.publish(1)["facts_kept"] == 0.0
 
 
-def test_what_was_known_outlives_the_driver(loop: Callable[[], Loop], tmp_path: Path) -> None:
+def test_known_facts_survive_a_driver_restart(loop: Callable[[], Loop], tmp_path: Path) -> None:
     loop().publish(1)
     again = loop()
     again.publish(1)

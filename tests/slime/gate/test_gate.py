@@ -70,7 +70,7 @@ def rejected(gate: CandidateGate, trainers: FakeTrainers) -> CandidateRejected:
     return caught.value
 
 
-def test_an_accepted_update_is_what_the_trainer_goes_back_to_later(
+def test_the_trainer_later_rolls_back_to_the_accepted_update(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate = make_gate()
@@ -81,7 +81,7 @@ def test_an_accepted_update_is_what_the_trainer_goes_back_to_later(
     assert found["change"] == 0.001 and found["most_change"] == 0.1 and found["seconds"] >= 0
 
 
-def test_an_update_that_moves_too_far_is_rejected_and_the_trainer_goes_back(
+def test_a_too_large_update_is_rejected_and_the_trainer_rolled_back(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate, trainers.change = make_gate(), 0.2
@@ -91,7 +91,7 @@ def test_an_update_that_moves_too_far_is_rejected_and_the_trainer_goes_back(
     assert trainers.calls[1:] == ["back", 1.0]
 
 
-def test_a_change_that_is_no_number_is_rejected(
+def test_a_change_that_is_not_finite_is_rejected(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate, trainers.change = make_gate(), float("nan")
@@ -112,7 +112,7 @@ def test_the_learning_rate_is_halved_from_the_second_rejection_in_a_row_until_on
     assert trainers.calls[-2:] == ["keep", 1.0]
 
 
-def test_with_skip_the_learning_rate_stays(
+def test_with_skip_the_learning_rate_is_unchanged(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate, trainers.change = make_gate(gate_on_reject="skip"), 0.2
@@ -121,7 +121,7 @@ def test_with_skip_the_learning_rate_stays(
     assert {call for call in trainers.calls if isinstance(call, float)} == {1.0}
 
 
-def test_the_hook_gets_reason_stage_and_measurements_before_the_trainer_goes_back(
+def test_the_hook_gets_reason_stage_and_measurements_before_the_rollback(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers, tmp_path: Path
 ) -> None:
     hook = tmp_path / "hook.py"
@@ -139,7 +139,7 @@ def test_the_hook_gets_reason_stage_and_measurements_before_the_trainer_goes_bac
     assert rejection["measurements"]["change"] == 0.2
 
 
-def test_without_the_flag_nothing_is_examined_or_kept(
+def test_without_the_flag_no_update_is_checked(
     make_gate: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate = make_gate(gate=False)
@@ -190,7 +190,7 @@ def make_compared(make_gate: Callable[..., CandidateGate], tmp_path: Path) -> Ca
     return lambda **flags: make_gate(gate_samples_path=str(tmp_path / "samples.py"), **flags)
 
 
-def test_one_forward_pass_compares_with_what_the_live_weights_said_at_the_start(
+def test_one_forward_pass_compares_with_the_live_weights_initial_log_probs(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate = make_compared()
@@ -215,7 +215,7 @@ def test_a_candidate_under_which_liked_answers_are_unlikely_is_rejected_before_i
     assert caught.value.stage == "likelihood" and engine.asked == []
 
 
-def test_the_candidate_answers_beside_the_live_weights_which_are_asked_once(
+def test_candidate_answers_are_compared_with_cached_answers_of_the_live_weights(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate, engine = make_compared(), FakeEngine()
@@ -230,7 +230,7 @@ def test_the_candidate_answers_beside_the_live_weights_which_are_asked_once(
         gate.examine(trainers, CANDIDATE, LIVE, [engine])
 
 
-def test_the_best_share_of_right_answers_outlives_the_driver(
+def test_the_best_share_of_correct_answers_survives_a_driver_restart(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate = make_compared()
@@ -242,7 +242,7 @@ def test_the_best_share_of_right_answers_outlives_the_driver(
         again.examine(trainers, CANDIDATE, LIVE, [FakeEngine(wrong=(3, 4))])
 
 
-def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
+def test_an_engine_with_one_set_of_weights_skips_the_answer_check(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     class OneSet(FakeEngine):
@@ -262,7 +262,7 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
     assert "right" not in gate.examine(trainers, CANDIDATE, LIVE, [OneSet()])
 
 
-def test_answers_are_looked_at_every_so_often_and_near_a_limit(
+def test_answers_are_checked_at_intervals_and_near_a_limit(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     gate, engine = make_compared(gate_answers_every=3, gate_questions=0), FakeEngine()

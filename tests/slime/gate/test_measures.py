@@ -26,7 +26,7 @@ def tried(text: str, ids: list[int] | None = None, ended: bool = True, log_prob:
     return Tried(numbers, [log_prob] * len(numbers), text, ended)
 
 
-def test_the_kl_is_that_of_live_weights_to_candidate_on_recent_answers() -> None:
+def test_the_kl_from_live_to_candidate_is_measured_on_recent_answers() -> None:
     found = measure_likelihood([stored("a", "recent", [-1.0, -2.0])], {"a": [-1.5, -2.0]}, {})
     assert found == {"kl": pytest.approx((math.exp(-0.5) - 1 + 0.5) / 2), "recent": 1.0}
     known = measure_likelihood(
@@ -35,7 +35,7 @@ def test_the_kl_is_that_of_live_weights_to_candidate_on_recent_answers() -> None
     assert known["kl"] == 0.0, "what the trainer measured counts before what the engine said"
 
 
-def test_one_token_that_was_learned_or_unlearned_does_not_decide_and_many_do() -> None:
+def test_a_change_of_one_token_is_accepted_but_not_of_many() -> None:
     live = [-0.1] * 19 + [-6.0]
     samples = [Sample(tokens=[1] * 21, response_length=20, rollout_log_probs=live, metadata={"key": "a"})]
     for now in ([-0.1] * 20, [-6.0, *live[1:]]):
@@ -46,7 +46,7 @@ def test_one_token_that_was_learned_or_unlearned_does_not_decide_and_many_do() -
         assert bad_likelihood(broken, ARGS) is not None
 
 
-def test_the_loss_of_liked_answers_is_their_mean_fall_a_token() -> None:
+def test_the_loss_of_liked_answers_is_their_mean_log_prob_decrease_per_token() -> None:
     samples = [stored("a", "liked"), stored("b", "liked"), stored("new", "liked")]
     now = {"a": [-1.0, -1.0], "b": [-3.0, -3.0], "new": [-9.0, -9.0]}
     found = measure_likelihood(samples, now, {"a": [-1.0, -2.0], "b": [-1.0, -1.0]})
@@ -55,7 +55,7 @@ def test_the_loss_of_liked_answers_is_their_mean_fall_a_token() -> None:
 
 
 @pytest.mark.parametrize("value", [0.2, float("nan"), float("inf")])
-def test_a_likelihood_beyond_its_limit_or_no_number_is_refused(value: float) -> None:
+def test_a_likelihood_beyond_its_limit_or_not_finite_is_rejected(value: float) -> None:
     assert bad_likelihood({"kl": 0.05, "liked_loss": 0.05}, ARGS) is None
     assert "KL to the live weights" in str(bad_likelihood({"kl": value}, ARGS))
     assert "liked answers became less likely" in str(bad_likelihood({"liked_loss": value}, ARGS))
@@ -81,21 +81,19 @@ def judged(answers: list[Tried], best: float | None = 1.0) -> str | None:
         ([tried("There are 99 apples in all.")], "questions are answered right"),
     ],
 )
-def test_answers_that_are_wrong_in_form_or_content_are_reason_enough(
-    spoilt: list[Tried], reason: str
-) -> None:
+def test_answers_with_wrong_form_or_content_are_rejected(spoilt: list[Tried], reason: str) -> None:
     assert judged(GOOD) is None
     assert reason in str(judged([*spoilt, *GOOD[len(spoilt) :]]))
 
 
-def test_answers_of_another_length_or_certainty_are_reason_enough() -> None:
+def test_answers_with_another_length_or_entropy_are_rejected() -> None:
     long = [tried(answer.text, ids=list(range(30))) for answer in GOOD]
     assert "answers have 30 tokens" in str(judged(long))
     unsure = [tried(answer.text, log_prob=-2.0) for answer in GOOD]
     assert "nats unlikely" in str(judged(unsure))
 
 
-def test_right_answers_are_compared_with_the_best_version_not_with_the_last() -> None:
+def test_correct_answers_are_compared_with_the_best_version_not_the_last() -> None:
     """So that many small steps down are stopped too."""
     slightly = [tried("There are 99 apples in all."), *GOOD[1:]]
     live: dict[str, Any] = measure_sampled(slightly, WANTED, GOOD)
@@ -103,14 +101,14 @@ def test_right_answers_are_compared_with_the_best_version_not_with_the_last() ->
     assert bad_answers(live, live, 1.0, ARGS) is not None
 
 
-def test_a_number_must_be_the_last_one_and_a_word_must_stand_alone() -> None:
+def test_an_answers_last_number_and_whole_words_are_compared() -> None:
     assert (
         is_right("12 + 7 = 19", "19") and is_right("It is 1,900.", "1900") and not is_right("19 of 20", "19")
     )
     assert is_right("It is Paris.", "paris") and not is_right("Parisian", "paris")
 
 
-def test_repetition_and_script_are_seen_in_long_enough_answers() -> None:
+def test_repetition_and_wrong_script_are_detected_in_long_answers() -> None:
     assert repeats([1, 2] * 12) and not repeats([1, 2] * 11) and not repeats(list(range(40)))
     assert (script("abc 12"), script("Привет"), script("12!")) == ("LATIN", "CYRILLIC", None)
 

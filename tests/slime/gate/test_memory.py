@@ -25,7 +25,7 @@ FLAGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("steps_before", [0, 2])
 @pytest.mark.parametrize("flags", FLAGS, ids=["whole", "lora", "ppo"])
-def test_training_after_the_way_back_goes_as_if_nothing_had_happened(
+def test_training_after_a_rollback_is_as_without_the_undone_step(
     make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any], steps_before: int
 ) -> None:
     trainer = make_trainer(**flags)
@@ -42,9 +42,7 @@ def test_training_after_the_way_back_goes_as_if_nothing_had_happened(
     assert torch.equal(first[2], again[2]) and first[3] == again[3]
 
 
-def test_a_state_can_be_gone_back_to_more_than_once(
-    make_trainer: MakeTrainer, make_samples: MakeSamples
-) -> None:
+def test_a_state_can_be_restored_more_than_once(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     trainer = make_trainer()
     kept, weights = KeptState(trainer), snapshot(trainer)
     for number in range(3):
@@ -53,7 +51,7 @@ def test_a_state_can_be_gone_back_to_more_than_once(
         assert equal(snapshot(trainer), weights)
 
 
-def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
+def test_a_forward_pass_before_a_rollback_leaves_no_undone_weights(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     """FSDP leaves whole weights behind a forward pass, beside the shards that are restored."""
@@ -65,7 +63,7 @@ def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
     assert trainer.log_probs(samples) == before
 
 
-def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
+def test_two_stored_states_are_restored_independently(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer, places = make_trainer(), list[set[int]]()
@@ -84,7 +82,7 @@ def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=["whole", "lora", "ppo"])
-def test_a_shrunk_step_lies_on_the_line_from_the_live_weights_and_its_moments_stay(
+def test_a_shortened_step_interpolates_weights_and_keeps_the_moments(
     make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any]
 ) -> None:
     trainer, samples = (

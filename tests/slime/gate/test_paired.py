@@ -36,14 +36,14 @@ REFERENCE = without(0)
 @pytest.mark.parametrize(
     ("lost", "gained", "chance"), [(0, 0, 1.0), (1, 0, 0.5), (6, 0, 1 / 64), (5, 1, 7 / 64), (3, 3, 42 / 64)]
 )
-def test_the_chance_is_that_of_a_fair_coin_for_each_answer_that_changed(
+def test_the_p_value_is_that_of_fair_coin_flips_for_changed_answers(
     lost: int, gained: int, chance: float
 ) -> None:
     assert chance_of(lost, gained) == pytest.approx(chance)
     assert lost_and_gained(REFERENCE, without(lost, gained)) == (lost, gained)
 
 
-def test_answers_that_only_one_of_the_two_gave_do_not_count() -> None:
+def test_prompts_answered_by_only_one_version_do_not_count() -> None:
     assert lost_and_gained({"a": True, "old": True}, {"a": True, "new": False}) == (0, 0)
 
 
@@ -57,18 +57,18 @@ def test_updates_that_changed_by_chance_are_rejected_no_more_often_than_stated(p
     assert found / 4000 <= alarms
 
 
-def test_the_parts_share_the_false_alarms_of_an_update() -> None:
+def test_the_tests_of_an_update_share_its_false_alarm_rate() -> None:
     assert sum(SPLIT.values()) == 1
 
 
-def test_seven_lost_wishes_are_seen_and_eight_questions_and_more_where_others_are_gained() -> None:
+def test_seven_lost_requests_or_eight_lost_questions_are_detected() -> None:
     assert fewest_seen(SPLIT["wish"] * 0.02) == 7
     assert fewest_seen(SPLIT["question"] * 0.02) == 8
     assert fewest_seen(SPLIT["wish"] * 0.02, gained=2) == 12
     assert power(38, 0.1, 0.01) < 0.2 and power(38, 0.3, 0.01) > 0.9
 
 
-def test_wishes_are_lost_by_the_test_where_the_floor_is_far_below() -> None:
+def test_lost_requests_are_detected_by_significance_above_the_floor() -> None:
     loose = Arguments(gate_min_obeyed=0.1)
     assert lost_wishes(without(6), REFERENCE, REFERENCE, 1.0, loose) is None
     reason = lost_wishes(without(7), REFERENCE, REFERENCE, 1.0, loose)
@@ -92,13 +92,13 @@ def test_questions_are_compared_with_the_reference_at_their_own_rate() -> None:
     )
 
 
-def test_of_sixteen_facts_five_may_turn_over_and_six_may_not() -> None:
+def test_of_sixteen_facts_five_may_be_lost_but_not_six() -> None:
     assert at_least(6, 16, CHANCE) == pytest.approx(0.0033, abs=1e-4)
     assert lost_facts(5, 16, ARGS) is None
     assert "6 of 16 facts" in str(lost_facts(6, 16, ARGS))
 
 
-def test_small_losses_add_up_because_the_reference_stays() -> None:
+def test_small_losses_accumulate_against_a_fixed_reference() -> None:
     history = GateHistory()
     history.compared_with("wish", REFERENCE)
     alarms = SPLIT["wish"] * ARGS.gate_false_alarms
@@ -109,7 +109,7 @@ def test_small_losses_add_up_because_the_reference_stays() -> None:
     assert is_worse(history.compared_with("wish", without(7)), without(7), alarms)
 
 
-def test_a_luckier_version_is_no_reference_and_a_better_one_is() -> None:
+def test_only_a_significantly_better_version_becomes_the_reference() -> None:
     history = GateHistory()
     history.compared_with("wish", REFERENCE)
     history.note_better("wish", without(0, 6), 0.01)
@@ -118,7 +118,7 @@ def test_a_luckier_version_is_no_reference_and_a_better_one_is() -> None:
     assert history.reference["wish"]["new 6"]
 
 
-def test_prompts_that_are_new_to_a_file_are_compared_with_what_is_live() -> None:
+def test_new_prompts_of_a_file_are_compared_with_the_live_version() -> None:
     history = GateHistory()
     history.compared_with("wish", {"a": True})
     assert history.compared_with("wish", {"a": False, "b": False}) == {"a": True, "b": False}

@@ -72,7 +72,7 @@ def running(run_dir: Path, model_path: Path, *more: str) -> Iterator[Run]:
     assert [record for record in records.read_records(run_dir) if record.alive()] == []
 
 
-def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
+def test_corrupt_updates_are_rejected_one_by_one_and_training_continues(
     tmp_path: Path, model_path: Path
 ) -> None:
     (tmp_path / "spoil.json").write_text(json.dumps(SPOILT))
@@ -96,7 +96,7 @@ def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
         assert records.read_record(tmp_path, "driver") == driver, "no process failed over a rejection"
 
 
-def test_an_engine_of_the_gates_own_answers_with_candidates_and_its_death_holds_nothing_up(
+def test_a_separate_gate_engine_answers_and_its_crash_delays_nothing(
     tmp_path: Path, model_path: Path
 ) -> None:
     words = [
@@ -127,7 +127,7 @@ def test_an_engine_of_the_gates_own_answers_with_candidates_and_its_death_holds_
         assert run.lines("rejected.jsonl") == []
 
 
-def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_rejected_update(
+def test_after_a_driver_is_killed_in_the_gate_the_rejected_update_is_never_served(
     tmp_path: Path, model_path: Path
 ) -> None:
     points = ["spoilt", "rejected", "examined"]
@@ -146,7 +146,7 @@ def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_reject
         assert trained == sorted(set(trained))
 
 
-def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
+def test_a_rollback_is_served_within_seconds_and_training_continues_from_it(
     tmp_path: Path, model_path: Path
 ) -> None:
     """Also where the driver is killed in the middle of it, as it is the first time."""

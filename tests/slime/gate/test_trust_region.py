@@ -105,7 +105,7 @@ def examined(gate: CandidateGate, trainers: Trainers, candidate: Candidate = CAN
     return found
 
 
-def test_a_long_step_is_shrunk_until_its_kl_is_within_the_limit_and_nothing_is_quarantined(
+def test_a_long_step_is_shortened_until_its_kl_is_within_the_limit(
     make_gate: MakeGate,
 ) -> None:
     gate, trainers = make_gate(), Trainers(recent=3.0)
@@ -128,7 +128,7 @@ def test_every_step_ends_with_a_kl_of_at_most_half_its_limit(make_gate: MakeGate
     assert trainers.count("shrink") <= 3 and found["step_share"] < 1
 
 
-def test_a_step_within_its_limits_stays_as_it_is(make_gate: MakeGate) -> None:
+def test_a_step_within_its_limits_is_unchanged(make_gate: MakeGate) -> None:
     gate, trainers = make_gate(), Trainers(recent=0.2)
     gate.begin(trainers, 6, LIVE)
     found = examined(gate, trainers)
@@ -136,7 +136,7 @@ def test_a_step_within_its_limits_stays_as_it_is(make_gate: MakeGate) -> None:
     assert trainers.count("shrink") == trainers.count("write") == 0
 
 
-def test_a_change_of_the_weights_beyond_its_limit_is_shrunk_to_half_of_it(make_gate: MakeGate) -> None:
+def test_a_weight_change_beyond_its_limit_is_shortened_to_half_the_limit(make_gate: MakeGate) -> None:
     gate, trainers = make_gate(), Trainers(change=0.4)
     gate.begin(trainers, 6, LIVE)
     found = examined(gate, trainers)
@@ -151,7 +151,9 @@ def test_liked_answers_that_stay_likely_after_shrinking_are_no_reason_to_reject(
 
 
 @pytest.mark.parametrize("broken", [{"recent": math.nan}, {"recent": math.inf}, {"change": math.nan}])
-def test_what_is_no_number_is_rejected_and_not_shrunk(make_gate: MakeGate, broken: dict[str, float]) -> None:
+def test_a_step_that_is_not_finite_is_rejected_and_not_shortened(
+    make_gate: MakeGate, broken: dict[str, float]
+) -> None:
     gate, trainers = make_gate(), Trainers(**broken)
     trainers.step()
     gate.begin(Trainers(), 6, LIVE)
@@ -171,7 +173,7 @@ def test_a_step_whose_kl_does_not_fall_with_its_length_is_rejected_in_the_end(ma
     assert caught.value.measurements["whole_kl"] == 1.0
 
 
-def test_the_rate_follows_the_kl_of_whole_steps_within_bounds_and_outlives_the_driver(
+def test_the_rate_adapts_to_the_kl_within_bounds_and_survives_a_restart(
     make_gate: MakeGate,
 ) -> None:
     gate, trainers = make_gate(), Trainers(recent=3.0)
@@ -192,7 +194,7 @@ def test_the_rate_follows_the_kl_of_whole_steps_within_bounds_and_outlives_the_d
     assert steady.rate() == 1.0
 
 
-def test_rejections_in_a_row_halve_what_the_rate_has_become(make_gate: MakeGate) -> None:
+def test_consecutive_rejections_halve_the_current_learning_rate(make_gate: MakeGate) -> None:
     gate, trainers = make_gate(), Trainers(recent=math.nan)
     gate.begin(Trainers(), 6, LIVE)
     gate.history.rate = 0.5
@@ -202,7 +204,7 @@ def test_rejections_in_a_row_halve_what_the_rate_has_become(make_gate: MakeGate)
     assert gate.rate() == 0.25 and trainers.calls[-1] == 0.25
 
 
-def test_the_limit_of_kl_grows_with_the_way_to_the_hinted_teacher(make_gate: MakeGate) -> None:
+def test_the_kl_limit_grows_with_the_distance_to_the_hinted_teacher(make_gate: MakeGate) -> None:
     gate, trainers = make_gate(), Trainers(recent=0.5)
     gate.begin(trainers, 6, LIVE)
     taught = Candidate(CANDIDATE.weights, 7, 3, metrics={"train/teacher_kl": 2.0})
@@ -217,7 +219,7 @@ def test_the_limit_of_kl_grows_with_the_way_to_the_hinted_teacher(make_gate: Mak
 @pytest.mark.parametrize(
     ("teacher_kl", "kl"), [(0.0, 0.05), (0.08, 0.08), (0.15, 0.15), (0.3, 0.3), (1.2, 0.5)]
 )
-def test_a_step_may_go_as_far_as_a_hinted_teacher_that_is_near(
+def test_a_step_may_move_as_far_as_a_nearby_hinted_teacher(
     make_gate: MakeGate, teacher_kl: float, kl: float
 ) -> None:
     args = make_gate().args
@@ -225,7 +227,7 @@ def test_a_step_may_go_as_far_as_a_hinted_teacher_that_is_near(
     assert share_within({"kl": 1.01 * kl, "teacher_kl": teacher_kl}, args) < 1
 
 
-def test_answers_may_become_as_long_as_those_that_people_liked() -> None:
+def test_answers_may_become_as_long_as_liked_ones() -> None:
     assert lengths_allowed({"length": 90.0}) == (30.0, 270.0)
     assert lengths_allowed({"length": 90.0, "liked_length": 12.0}) == (12.0, 270.0)
     assert lengths_allowed({"length": 90.0, "taught_length": 30.0}) == (10.0, 270.0)

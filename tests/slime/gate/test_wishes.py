@@ -101,7 +101,7 @@ def loop(tmp_path: Path) -> Callable[..., Loop]:
     return lambda obeys, **flags: Loop(tmp_path, obeys, **flags)
 
 
-def test_every_update_is_put_the_wishes_and_one_that_has_lost_them_is_rejected(
+def test_every_update_is_tested_on_requests_and_rejected_if_it_lost_them(
     loop: Callable[..., Loop],
 ) -> None:
     run = loop({0: 10, 1: 9, 2: 8, 3: 7})
@@ -116,7 +116,7 @@ def test_every_update_is_put_the_wishes_and_one_that_has_lost_them_is_rejected(
     assert run.engine.put[-6:] == [1] * 6, "to the one wish whose answers differ"
 
 
-def test_an_update_that_lost_wishes_at_temperature_0_alone_goes_live(loop: Callable[..., Loop]) -> None:
+def test_an_update_that_lost_requests_only_at_temperature_0_goes_live(loop: Callable[..., Loop]) -> None:
     run = loop({0: 10, 1: 7})
     run.engine.obeys_sampled = {0: 9, 1: 8}
     found = run.publish(1)
@@ -140,7 +140,7 @@ def test_an_engine_that_ends_while_it_samples_answers_rejects_no_update(
     assert "obeyed_sampled" not in run.publish(1)
 
 
-def test_an_update_that_obeys_as_much_as_the_live_weights_may_be_the_way_back(
+def test_an_update_as_compliant_as_the_live_weights_is_accepted(
     loop: Callable[..., Loop],
 ) -> None:
     run = loop({0: 10, 1: 8, 2: 5, 3: 6})
@@ -150,14 +150,14 @@ def test_an_update_that_obeys_as_much_as_the_live_weights_may_be_the_way_back(
     assert run.publish(3)["obeyed"] == 0.6
 
 
-def test_the_bar_is_a_share_of_the_best_version(loop: Callable[..., Loop]) -> None:
+def test_the_threshold_is_a_share_of_the_best_versions_score(loop: Callable[..., Loop]) -> None:
     run = loop({0: 10, 1: 6, 2: 4}, gate_min_obeyed=0.5)
     run.publish(1)
     with pytest.raises(CandidateRejected):
         run.publish(2)
 
 
-def test_what_was_best_outlives_the_driver(loop: Callable[..., Loop], tmp_path: Path) -> None:
+def test_the_best_score_survives_a_driver_restart(loop: Callable[..., Loop], tmp_path: Path) -> None:
     loop({0: 10, 1: 8}).publish(1)
     again = loop({0: 8, 1: 7})
     assert (again.gate.history.obeyed, again.gate.history.wishes) == (1.0, WISHES)
@@ -165,7 +165,7 @@ def test_what_was_best_outlives_the_driver(loop: Callable[..., Loop], tmp_path: 
         again.publish(1)
 
 
-def test_of_many_wishes_each_update_is_put_half_in_turn_and_all_where_two_are_lost(
+def test_each_update_is_tested_on_half_of_the_requests_and_on_all_after_two_losses(
     loop: Callable[..., Loop],
 ) -> None:
     run = loop({0: 80, 1: 80, 2: 80, 3: 80, 4: 76, 5: 40}, wishes=80, gate_min_obeyed=0.9)
@@ -179,7 +179,7 @@ def test_of_many_wishes_each_update_is_put_half_in_turn_and_all_where_two_are_lo
         run.publish(5)
 
 
-def test_wishes_that_are_lost_one_by_one_are_seen_when_they_are_more_than_chance(
+def test_gradually_lost_requests_are_detected_once_significant(
     loop: Callable[..., Loop],
 ) -> None:
     run = loop({at: 80 - at for at in range(10)}, wishes=80, gate_min_obeyed=0.1)
@@ -190,7 +190,7 @@ def test_wishes_that_are_lost_one_by_one_are_seen_when_they_are_more_than_chance
     assert rejected.value.stage == "wishes" and run.live.version == 6
 
 
-def test_the_outcomes_of_the_first_version_outlive_the_driver_and_old_files_are_read(
+def test_the_first_versions_outcomes_survive_a_restart_and_old_files_are_read(
     loop: Callable[..., Loop], tmp_path: Path
 ) -> None:
     loop({0: 80, 1: 79}, wishes=80).publish(1)
@@ -204,7 +204,9 @@ def test_the_outcomes_of_the_first_version_outlive_the_driver_and_old_files_are_
     assert sum(old.gate.history.reference["wish"].values()) == 9
 
 
-def test_a_run_with_wishes_alone_puts_them_to_its_first_weights_meanwhile(loop: Callable[..., Loop]) -> None:
+def test_a_run_with_only_requests_tests_its_first_weights_in_the_background(
+    loop: Callable[..., Loop],
+) -> None:
     run = loop({0: 10, 1: 10})
     run.gate.begin(run.trainers, -1, run.live, [run.engine])
     assert run.gate.audit.running is not None
@@ -216,5 +218,5 @@ def test_a_run_with_wishes_alone_puts_them_to_its_first_weights_meanwhile(loop: 
 @pytest.mark.parametrize(
     ("text", "obeys"), [("1. Add.", True), ("So:\n1. Add.", True), ("It is 1. Add.", False)]
 )
-def test_a_form_is_found_at_the_beginning_of_any_line(text: str, obeys: bool) -> None:
+def test_a_form_is_found_at_the_start_of_any_line(text: str, obeys: bool) -> None:
     assert share_obeyed([Tried([1], [0.0], text, True)], ["^1[.]"]) == float(obeys)

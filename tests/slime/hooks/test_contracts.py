@@ -202,12 +202,12 @@ def test_every_hook_has_a_broken_example() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in HOOKS if name not in ACTING])
-def test_hooks_of_another_backend_are_refused_with_the_reason(name: str, good: str) -> None:
+def test_hooks_of_another_backend_are_rejected_with_the_reason(name: str, good: str) -> None:
     with pytest.raises(ConfigError, match=r"Megatron|router"):
         check(name, good)
 
 
-def test_the_command_checks_all_hooks_that_are_named(
+def test_the_command_checks_all_given_hooks(
     good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bad.py").write_text(BAD)

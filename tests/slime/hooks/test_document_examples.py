@@ -115,7 +115,7 @@ def reward_model(made: Path, tmp_path: Path) -> str:
     return str(tmp_path / "prm")
 
 
-def test_the_printed_loss_runs_as_a_file_and_is_what_it_says(tmp_path: Path) -> None:
+def test_the_documented_loss_runs_as_a_file_with_the_stated_result(tmp_path: Path) -> None:
     file = tmp_path / "my_method" / "custom_loss.py"
     file.parent.mkdir()
     file.write_text(CUSTOM_LOSS)
@@ -127,7 +127,7 @@ def test_the_printed_loss_runs_as_a_file_and_is_what_it_says(tmp_path: Path) -> 
     assert float(loss) == pytest.approx(-(1.2 * 2 - 1) / 2 + 0.01 * 0.25, abs=1e-6)
 
 
-async def test_the_printed_reward_model_runs_as_a_file(
+async def test_the_documented_reward_model_runs_as_a_file(
     tmp_path: Path, reward_model: str, reward_args: MakeRewardArgs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_method").mkdir()
@@ -143,7 +143,7 @@ async def test_the_printed_reward_model_runs_as_a_file(
     assert await async_rm(args, sample) == first
 
 
-def test_the_printed_flags_of_a_new_method_are_understood(
+def test_the_documented_flags_of_a_new_method_are_accepted(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my-new-method").mkdir()

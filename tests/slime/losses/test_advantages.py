@@ -7,7 +7,7 @@ import pytest
 from slime.losses import group_advantages
 
 
-def test_raw_scores_are_the_advantages_when_normalisation_is_off() -> None:
+def test_without_normalisation_raw_scores_are_the_advantages() -> None:
     assert group_advantages([1.0, -1.0, 1.0], [1, 2, 3], normalize=False) == [1.0, -1.0, 1.0]
 
 

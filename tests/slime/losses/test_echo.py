@@ -59,6 +59,6 @@ def test_tokens_of_an_environment_are_observed_and_those_of_the_model_are_not() 
         ({"observed": [0, 0, 0, 2], "next_tokens": [4]}, "only where loss_mask is 0"),
     ],
 )
-def test_what_was_observed_must_fit_what_the_model_wrote(fields: dict[str, Any], reason: str) -> None:
+def test_observed_tokens_must_match_the_response(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         Sample(tokens=[1, 2, 3, 4], response_length=3, **fields)

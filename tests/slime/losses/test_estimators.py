@@ -69,7 +69,7 @@ def test_the_baseline_variant_subtracts_the_divergence_of_the_token() -> None:
     assert found.tolist() == pytest.approx([2 - 0.1 * (o - r) for o, r in zip(OLD, REF, strict=True)])
 
 
-def test_distillation_as_an_estimator_and_as_a_component() -> None:
+def test_distillation_works_as_an_estimator_and_as_a_component() -> None:
     gap = [o - q for o, q in zip(OLD, TEACHER, strict=True)]
     found = estimator(args("on_policy_distillation"))(terms())
     assert found.tolist() == pytest.approx([-x for x in gap])
@@ -134,7 +134,7 @@ def test_without_steps_a_sample_is_one_step() -> None:
     assert spans_of(sample, None) == (Span(1, 4, 0, 3.0),)
 
 
-def test_scores_with_the_outcome_win() -> None:
+def test_scores_that_include_the_outcome_take_precedence() -> None:
     sample = step_sample([1.0, 1.0], step_scores_with_outcome=[2.0, 4.0], step_indices=[5, 6])
     assert [(span.index, span.reward) for span in spans_of(sample, None)] == [(5, 2.0), (6, 4.0)]
 

@@ -74,7 +74,7 @@ def test_bfloat16_logits_are_tempered_and_normalised_in_fp32(logits: Tensor, ids
     torch.testing.assert_close(dist.log_probs(ids).double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_normaliser_first_used_without_gradients_still_lets_gradients_through(
+def test_a_normaliser_first_computed_without_gradients_still_has_gradients(
     logits: Tensor, ids: Tensor
 ) -> None:
     dist = DenseDistribution(logits)
@@ -132,7 +132,7 @@ def test_losses_over_log_probs_keep_the_logits_in_their_own_dtype() -> None:
     assert max(x.numel() * x.element_size() for x in kept) == leaf.numel() * 2
 
 
-def test_measuring_the_entropy_without_a_bonus_leaves_it_right(logits: Tensor, ids: Tensor) -> None:
+def test_measuring_the_entropy_without_a_bonus_is_correct(logits: Tensor, ids: Tensor) -> None:
     """A fused kernel that overwrites its logits once made this the entropy of a near-uniform distribution."""
     batch = LossBatch(ids=ids, advantages=torch.ones(T, dtype=torch.float64))
     output = compute_loss(
@@ -151,7 +151,7 @@ def test_sft_loss_is_the_mean_negative_log_likelihood(logits: Tensor, ids: Tenso
 
 
 @pytest.mark.parametrize("dual", [None, 1.5])
-def test_policy_loss_clips_low_high_and_doubly(logits: Tensor, ids: Tensor, dual: float | None) -> None:
+def test_policy_loss_has_lower_upper_and_dual_clips(logits: Tensor, ids: Tensor, dual: float | None) -> None:
     new = reference_log_probs(logits, ids)
     shift = torch.tensor([0.0, 0.5, -0.5, 0.1, -0.1, 1.0, -1.0], dtype=torch.float64)
     old = (new - shift).detach()
@@ -214,7 +214,7 @@ def test_entropy_has_the_gradient_of_the_tempered_entropy(logits: Tensor) -> Non
 
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3", "low_var_kl"])
 @pytest.mark.parametrize("unbiased", [False, True])
-def test_kl_estimators(logits: Tensor, ids: Tensor, kind: Any, unbiased: bool) -> None:
+def test_kl_estimators_match_their_formulas(logits: Tensor, ids: Tensor, kind: Any, unbiased: bool) -> None:
     new = reference_log_probs(logits, ids)
     ref = (new + torch.linspace(-4, 4, T, dtype=torch.float64)).detach()
     old = (new - 0.3).detach()

@@ -116,7 +116,9 @@ def test_opsm_drops_bad_tokens_of_samples_that_drifted_away(logits: Tensor) -> N
 
 @pytest.mark.parametrize("icepop", [False, True])
 @pytest.mark.parametrize("on_policy", [False, True])
-def test_importance_weights_between_trainer_and_engine(logits: Tensor, icepop: bool, on_policy: bool) -> None:
+def test_importance_weights_between_trainer_and_engine_match_their_formulas(
+    logits: Tensor, icepop: bool, on_policy: bool
+) -> None:
     new = log_probs(logits)
     old = new.detach() if on_policy else (new - SHIFT).detach()
     engine = old - ENGINE_SHIFT
@@ -136,7 +138,7 @@ def test_importance_weights_between_trainer_and_engine(logits: Tensor, icepop: b
     assert float(output.metrics["tis_clipfrac"]) == pytest.approx(outside)
 
 
-def test_a_custom_correction_sees_whole_responses_and_may_leave_tokens_out(logits: Tensor) -> None:
+def test_a_custom_correction_gets_whole_responses_and_may_mask_tokens(logits: Tensor) -> None:
     seen: dict[str, Any] = {}
 
     def halve_and_veto(*, pg_loss: Tensor, loss_masks: list[Tensor], **others: Any) -> Any:
@@ -158,7 +160,7 @@ def test_a_custom_correction_sees_whole_responses_and_may_leave_tokens_out(logit
     assert float(output.metrics["mean_loss"]) == pytest.approx(float(sample_means(plain).detach()))
 
 
-def test_a_reducer_of_ones_own_reduces_the_policy_loss_only(logits: Tensor) -> None:
+def test_a_custom_reducer_applies_only_to_the_policy_loss(logits: Tensor) -> None:
     """Dr. GRPO: a constant divisor instead of each sample's length."""
     constant = weighted_sum(torch.ones(T), 100.0)
     output = run(logits, pg_reducer=constant)
@@ -170,7 +172,7 @@ def test_a_reducer_of_ones_own_reduces_the_policy_loss_only(logits: Tensor) -> N
     )
 
 
-def test_widening_and_narrowing_are_inverse() -> None:
+def test_expanding_and_selecting_token_values_are_inverse() -> None:
     values = torch.arange(1.0, T + 1)
     wide = SEGMENTS.widen(values)
     assert wide.tolist() == [1, 0, 2, 3, 0, 4, 5, 6, 0, 7]

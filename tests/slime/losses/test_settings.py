@@ -39,7 +39,7 @@ def test_each_field_follows_its_flag(kind: type) -> None:
         assert getattr(settings_of(kind, changed), name) == "changed"
 
 
-def test_ready_settings_stay_as_they_are() -> None:
+def test_settings_objects_are_used_unchanged() -> None:
     ready = PolicySettings(eps_clip=0.1)
     assert settings_of(PolicySettings, ready) is ready
 
@@ -55,6 +55,6 @@ def test_the_flags_of_a_hook_give_the_component_of_their_settings() -> None:
     assert topk_settings(flags, "teacher") == topk_settings(TeacherSettings(), "teacher")
 
 
-def test_the_library_names_no_group_of_flags() -> None:
+def test_the_loss_library_does_not_depend_on_flag_groups() -> None:
     for path in Path(slime.losses.__path__[0]).glob("*.py"):
         assert "slime.flags" not in path.read_text() and "slime.arguments" not in path.read_text(), path.name

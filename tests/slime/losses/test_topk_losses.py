@@ -202,7 +202,7 @@ def test_reverse_kl_has_the_value_and_gradient_of_a_sum_over_explicit_bins(mode:
         assert torch.allclose(fast, slow, atol=1e-9)
 
 
-def test_the_worked_example_of_the_hybrid_method() -> None:
+def test_the_hybrid_method_matches_its_worked_example() -> None:
     student = torch.tensor([[7, 3], [5, 9]])
     native = torch.tensor([[[7, 1], [2, 4]], [[8, 1], [5, 9]]])
     counts = overlaps(student, native)
@@ -262,14 +262,14 @@ def test_of_equal_hints_the_shortest_teaches() -> None:
     assert choose_hints(nothing, present, "sequence_optimal", groups).tolist() == [0, 0, 0]
 
 
-def test_a_hint_that_a_sample_does_not_have_never_teaches_it() -> None:
+def test_a_missing_hint_never_contributes_to_the_loss() -> None:
     counts = torch.tensor([[0, 0], [9, 9]])
     present = torch.tensor([[True, True], [False, True]])
     for selection in ("token_optimal", "sequence_optimal"):
         assert choose_hints(counts, present, selection, torch.tensor([0, 1])).tolist() == [0, 1]  # type: ignore[arg-type]
 
 
-def test_steps_of_an_agent_choose_each_for_themselves_and_tokens_between_them_take_hint_0() -> None:
+def test_each_step_of_an_agent_selects_its_hint_and_other_tokens_use_hint_0() -> None:
     counts = torch.tensor([[0, 0, 0, 2], [1, 1, 3, 1]])
     groups = torch.tensor([0, 0, -1, 1])
     chosen = choose_hints(counts, torch.ones(2, 4, dtype=torch.bool), "sequence_optimal", groups)
@@ -359,7 +359,7 @@ def test_only_taught_tokens_get_the_teacher_in_the_combined_advantage() -> None:
     assert gap.tolist() == [0.5, 0.0]
 
 
-def test_a_centred_teacher_teaches_what_differs_within_a_response_and_nothing_on_the_whole() -> None:
+def test_a_centred_teacher_has_zero_mean_over_a_response() -> None:
     old = torch.tensor([-2.0, -1.0, -4.0, -1.0], dtype=torch.float64)
     teacher = torch.tensor([-1.0, -3.0, -3.0, 0.0], dtype=torch.float64)
     taught = torch.tensor([True, True, True, False])
@@ -373,7 +373,7 @@ def test_a_centred_teacher_teaches_what_differs_within_a_response_and_nothing_on
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.7])
-def test_the_clip_of_a_difference_never_pushes_an_id_away_from_its_teacher(clip: float) -> None:
+def test_clipping_never_pushes_an_id_away_from_its_teacher(clip: float) -> None:
     """A clip of the positive terms of a divergence alone does that: its loss falls below 0 the further away the student
     is. Here the loss is a surrogate whose value may be negative, and only the signs of its gradient matter."""
     for seed in range(4):

@@ -20,7 +20,7 @@ def slow_gae(rewards: list[float], values: list[float], gamma: float, lambd: flo
 
 
 @pytest.mark.parametrize(("gamma", "lambd"), [(1.0, 1.0), (1.0, 0.0), (0.99, 0.95), (0.5, 0.3)])
-def test_gae_over_uneven_lengths_is_the_sum_of_discounted_surprises(gamma: float, lambd: float) -> None:
+def test_gae_over_uneven_lengths_is_the_sum_of_discounted_td_errors(gamma: float, lambd: float) -> None:
     rng = random.Random(0)
     lengths = [1, 300, 2, 128, 129, 7]
     rewards, values = ([[rng.gauss(0, 1) for _ in range(n)] for n in lengths] for _ in range(2))

@@ -27,11 +27,11 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
         ({}, 0),
     ],
 )  # fmt: skip
-def test_positions_of_a_config(config: dict[str, Any], tokens: int) -> None:
+def test_the_context_length_is_read_from_a_config(config: dict[str, Any], tokens: int) -> None:
     assert most_tokens(config) == tokens
 
 
-def test_it_is_found_for_a_folder_a_name_and_neither(tmp_path: Path) -> None:
+def test_the_context_length_is_found_for_a_folder_a_name_and_neither(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 77}))
 
     def told(model: str) -> str:

@@ -45,7 +45,7 @@ def python_with_torch(folder: Path, cuda: str) -> str:
     return str(folder / "bin" / "python")
 
 
-def test_what_is_installed_decides_and_what_is_not_there_yet_is_what_the_requirements_bring(
+def test_the_needed_cuda_is_of_the_installed_torch_or_else_of_the_requirements(
     tmp_path: Path,
 ) -> None:
     old, none = python_with_torch(tmp_path / "old", "'12.6'"), python_with_torch(tmp_path / "cpu", "None")

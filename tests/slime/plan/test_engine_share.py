@@ -64,7 +64,7 @@ def test_a_restart_next_to_a_live_trainer_gets_as_many_tokens_as_the_first_start
         sglang_tokens(alone - beside, given)  # what the share alone would leave
 
 
-def test_the_words_of_every_start_of_an_engine_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_start_of_an_engine_has_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "smallest_gpu", lambda: CARD)
     policy = ModelServers("rollout", "engine", "engine", "Qwen3-4B", 1, 1)
     streams, words = (given := own_words(flags(), policy))[:3], given[3:]
@@ -74,7 +74,7 @@ def test_the_words_of_every_start_of_an_engine_are_the_same(monkeypatch: pytest.
     assert own_words(flags(), replace(policy, part="prm")) == [*streams, *words[:2]]
 
 
-def test_vllm_gets_the_bytes_of_its_cache() -> None:
+def test_vllm_gets_its_cache_size_in_bytes() -> None:
     words = share_words(flags(rollout_backend="vllm", engine_words={}), GPUS["H100"])
     assert words[0] == "--vllm-kv-cache-memory-bytes"
     assert int(words[1]) == int(0.92 * 79.1 * GIB - 2 * QWEN3_4B.parameters)
@@ -89,14 +89,14 @@ def test_vllm_gets_the_bytes_of_its_cache() -> None:
         {"engine_words": {"rollout": ["--sglang-max-total-tokens=9000"]}},
     ],
 )
-def test_an_engine_alone_on_its_gpu_or_with_a_number_of_the_users_is_left_as_it_is(
+def test_for_a_single_engine_or_a_user_setting_the_share_is_not_changed(
     changes: dict[str, Any],
 ) -> None:
     assert share_words(flags(**changes), CARD) == []
     assert share_words(flags(), None) == []
 
 
-def test_an_architecture_that_is_not_planned_is_left_as_it_is(
+def test_for_an_unknown_architecture_the_share_is_not_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
@@ -104,13 +104,13 @@ def test_an_architecture_that_is_not_planned_is_left_as_it_is(
     assert "is of type gpt2" in caplog.text
 
 
-def test_a_share_that_does_not_hold_the_weights_is_refused_before_anything_starts() -> None:
+def test_a_memory_share_too_small_for_the_weights_is_rejected_before_the_start() -> None:
     small = flags(engine_words={"rollout": ["--sglang-mem-fraction-static", "0.3"]})
     with pytest.raises(ConfigError, match=r"does not hold the 7.5 GiB of its weights.*MEM_FRACTION_STATIC"):
         share_words(small, CARD)
 
 
-def test_the_process_that_hands_weights_to_an_engine_counts_on_a_shared_gpu() -> None:
+def test_the_memory_sharer_counts_on_a_shared_gpu() -> None:
     trainer = TrainerMemory(QWEN3_4B, 8, 4096, rows=1024, checkpointing=True)
     engine = EngineMemory(QWEN3_4B, 1, 0.5, 32768)
     need = sum(trainer_parts(trainer).values()) / GIB
@@ -127,7 +127,9 @@ def test_the_process_that_hands_weights_to_an_engine_counts_on_a_shared_gpu() ->
     ("changes", "gib"),
     [({}, 1.5), ({"update_weight_transport": "disk"}, 0), ({"rollout_backend": "embedded"}, 0)],
 )
-def test_it_has_a_context_and_two_buckets(changes: dict[str, Any], gib: float) -> None:
+def test_a_memory_sharer_is_planned_with_a_cuda_context_and_two_buckets(
+    changes: dict[str, Any], gib: float
+) -> None:
     given = {"update_weight_transport": "tensor", "update_weight_buffer_size": 512 * 2**20}
     assert carrying(flags(**(given | changes))) == gib * GIB
 
@@ -145,7 +147,7 @@ def test_a_trainer_that_does_not_fit_next_to_an_engine_gets_the_share_that_would
 
 
 @pytest.mark.parametrize("share", ["1.5", "0", "-0.2"])
-def test_a_share_that_is_none_is_refused(share: str) -> None:
+def test_an_invalid_memory_share_is_rejected(share: str) -> None:
     words = {"rollout": ["--sglang-mem-fraction-static", share]}
     with pytest.raises(ConfigError, match="above 0 and at most 1"):
         mem_fraction(flags(engine_words=words))

@@ -17,7 +17,7 @@ def said(tmp_path: Path, body: str) -> Any:
     return SimpleNamespace(custom_generate_function_path=f"{tmp_path}/mine.py:generate")
 
 
-def test_environments_are_counted_all_together(tmp_path: Path) -> None:
+def test_resources_of_environments_are_summed(tmp_path: Path) -> None:
     args = said(
         tmp_path, "def environment_use(args):\n  return EnvironmentUse(64, 512 << 20, 1 << 30, cores=0.5)"
     )

@@ -87,6 +87,6 @@ def test_a_run_warns_if_no_engine_tests_explicit_requests(
         ("10.0.0.7:x", "give auto"),
     ],
 )
-def test_what_is_no_spare_engine_is_refused(asked: Any, address: str, reason: str) -> None:
+def test_an_invalid_spare_engine_is_rejected(asked: Any, address: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         asked(gate_engine=address)

@@ -28,7 +28,7 @@ def turns(gpus: int = 2, engines: int = 1, gpu: str = "H100", **flags: Any) -> i
     return int(re.findall(r"about ([\d,]+) turns", told)[0].replace(",", ""))
 
 
-def test_a_decode_step_reads_weights_and_what_running_requests_keep() -> None:
+def test_a_decode_step_reads_weights_and_kv_caches() -> None:
     engine, gpu = EngineMemory(SHAPE, 1, 0.8, 32768), GPUS["H100"]
     alone, many = token_seconds(engine, gpu, 0), token_seconds(engine, gpu, 32)
     assert alone == pytest.approx(2 * SHAPE.parameters / 3.35e12 / 0.5)
@@ -36,7 +36,7 @@ def test_a_decode_step_reads_weights_and_what_running_requests_keep() -> None:
     assert 8192 * many < 300, "the longest reply of a thinking judge ends within its time"
 
 
-def test_turns_an_hour_follow_votes_replies_and_gpus() -> None:
+def test_turns_per_hour_depend_on_votes_reply_length_and_gpus() -> None:
     usual = turns(prm_max_new_tokens=8192)
     assert turns(prm_m=1, prm_max_new_tokens=8192) == pytest.approx(3 * usual, rel=0.05)
     assert turns(prm_max_new_tokens=4096) > 1.9 * usual
@@ -47,7 +47,7 @@ def test_turns_an_hour_follow_votes_replies_and_gpus() -> None:
     assert turns(gpu="RTX4090", gpus=1, prm_max_new_tokens=8192) < usual / 4, "few requests fit its memory"
 
 
-def test_without_engines_of_a_judge_there_is_no_line() -> None:
+def test_without_judge_engines_no_line_is_printed() -> None:
     plan: Any = SimpleNamespace(
         servers=(Server("policy", EngineMemory(SHAPE, 1, 0.8, 32768), 1),), gpu=GPUS["H100"]
     )

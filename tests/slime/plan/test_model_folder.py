@@ -19,12 +19,12 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(MODEL, tmp_path / "model"))
 
 
-def test_a_whole_folder_lacks_nothing(folder: Path) -> None:
+def test_a_complete_folder_has_no_missing_files(folder: Path) -> None:
     assert lacking(folder) == ""
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
+def test_a_missing_file_is_reported(folder: Path, name: str) -> None:
     (folder / name).unlink()
     assert lacking(folder) == f"holds no {name}"
 

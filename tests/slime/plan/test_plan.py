@@ -35,14 +35,14 @@ QWEN3_4B = read_shape("Qwen3-4B")
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN if "-2507" not in name])
-def test_parameters_are_those_of_the_model_that_transformers_builds(name: str) -> None:
+def test_parameter_counts_match_transformers(name: str) -> None:
     config = dict(KNOWN[name])
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
     assert read_shape(name).parameters == sum(p.numel() for p in model.parameters())
 
 
-def test_adapters_are_those_that_peft_adds() -> None:
+def test_adapter_sizes_match_peft() -> None:
     from peft import LoraConfig, get_peft_model
 
     for name in ("Qwen3-0.6B", "Qwen3.5-4B"):
@@ -54,12 +54,12 @@ def test_adapters_are_those_that_peft_adds() -> None:
         assert read_shape(name).adapters(16) == trained
 
 
-def test_a_token_of_qwen3_4b_keeps_144_kib() -> None:
+def test_a_qwen3_4b_token_needs_144_kib_of_kv_cache() -> None:
     assert QWEN3_4B.kv_bytes == 2 * 36 * 8 * 128 * 2 == 144 * 1024
     assert read_shape("Qwen3.5-4B").kv_bytes == 2 * 8 * 4 * 256 * 2  # only one layer in four keeps tokens
 
 
-def test_full_training_keeps_sixteen_bytes_a_number_over_all_ranks() -> None:
+def test_full_training_needs_sixteen_bytes_per_parameter_over_all_ranks() -> None:
     parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=4, tokens=8192))
     held = parts["weights"] + parts["gradients"] + parts["optimizer"]
     assert held == 16 * 4_022_468_096 / 4
@@ -73,14 +73,14 @@ def test_offloading_moves_these_bytes_to_the_cpu() -> None:
     assert host_bytes(replace(plan, cpu_offload=False)) == 0
 
 
-def test_adapters_alone_have_gradients_and_moments() -> None:
+def test_only_adapters_have_gradients_and_moments() -> None:
     parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=2, tokens=8192, lora_rank=16))
     adapters = QWEN3_4B.adapters(16)
     assert parts["weights"] == 4 * (4_022_468_096 + adapters) / 2
     assert (parts["gradients"], parts["optimizer"]) == (4 * adapters / 2, 8 * adapters / 2)
 
 
-def test_four_bits_are_a_little_over_half_a_byte() -> None:
+def test_four_bit_weights_take_slightly_over_half_a_byte() -> None:
     parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=1, tokens=8192, lora_rank=16, four_bit=True))
     assert parts["weights in 4 bits"] / QWEN3_4B.linear_parameters == pytest.approx(0.516, abs=0.001)
     assert parts["weights"] == pytest.approx(4 * (151936 * 2560 + QWEN3_4B.adapters(16)), rel=0.01)
@@ -126,7 +126,7 @@ def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int
     ],
 )
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkpointing: bool) -> None:
+def test_activation_memory_matches_autograd(sizes: dict[str, int], checkpointing: bool) -> None:
     torch.set_num_threads(1)
     kind = "qwen3_moe" if "num_experts" in sizes else "qwen3"
     config = {"model_type": kind, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -137,7 +137,7 @@ def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkp
     assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.03)
 
 
-def test_an_engine_keeps_what_weights_leave() -> None:
+def test_an_engines_cache_gets_the_memory_left_by_weights() -> None:
     engine = EngineMemory(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
     own = 0.8 * (79.6 - 0.5) * GIB - 4_022_468_096
     assert engine_parts(engine, GPUS["H100"])["keys and values"] == pytest.approx(own)
@@ -148,7 +148,7 @@ def test_an_engine_keeps_what_weights_leave() -> None:
     assert kv_tokens(many, GPUS["H100"]) == int(left / (18 * 1024))
 
 
-def test_a_step_costs_six_flops_a_number_and_token_and_two_for_another_forward() -> None:
+def test_a_step_costs_six_flops_per_parameter_and_token_and_two_per_forward() -> None:
     plan, batch = TrainerMemory(QWEN3_4B, 1, 8192), Batch(samples=2, length=1000, forwards=0)
     attention = 3 * 2 * 36 * 4096 * 1000
     assert step_flops(plan, batch) == 2000 * (6 * QWEN3_4B.computed + attention)
@@ -156,7 +156,7 @@ def test_a_step_costs_six_flops_a_number_and_token_and_two_for_another_forward()
     assert more == pytest.approx(4 / 3)
 
 
-def test_a_mixture_of_experts_computes_with_three_of_its_thirty_billion() -> None:
+def test_a_30b_mixture_of_experts_computes_with_3b_parameters() -> None:
     shape = read_shape("Qwen3-30B-A3B")
     assert 30.5e9 < shape.parameters < 30.6e9
     assert shape.computed == pytest.approx(3.0e9, rel=0.05)
@@ -174,7 +174,7 @@ def test_a_shared_expert_is_counted() -> None:
 @pytest.mark.parametrize(
     "some", [{}, {"mlp_only_layers": [0, 5]}, {"decoder_sparse_step": 2, "mlp_only_layers": [1]}]
 )
-def test_layers_without_experts_are_counted_as_what_they_are(some: dict[str, Any]) -> None:
+def test_dense_layers_of_mixtures_are_counted_as_dense(some: dict[str, Any]) -> None:
     config = KNOWN["Qwen3-30B-A3B"] | {"num_hidden_layers": 6, "num_experts": 4} | some
     sizes = {name: size for name, size in config.items() if name != "model_type"}
     with torch.device("meta"):
@@ -188,7 +188,7 @@ def test_layers_without_experts_are_counted_as_what_they_are(some: dict[str, Any
 EXPERTS = read_shape("Qwen3-30B-A3B")
 
 
-def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
+def test_experts_are_divided_over_ranks_and_dense_weights_are_sharded() -> None:
     plan = TrainerMemory(
         EXPERTS, gpus=16, tokens=8192, checkpointing=True, division=Division(tp=2, pp=2, ep=8)
     )
@@ -199,7 +199,7 @@ def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
     assert parts["gradients"] == 2 * parts["weights"]
 
 
-def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_experts() -> None:
+def test_replicas_shard_optimizer_states_of_dense_weights_but_hardly_of_experts() -> None:
     whole = TrainerMemory(EXPERTS, gpus=16, tokens=8192, division=Division(tp=2, ep=8))
     shared = replace(whole, division=Division(tp=2, ep=8, distributed_optimizer=True))
     rest = EXPERTS.parameters - EXPERTS.experts_linear
@@ -212,7 +212,7 @@ def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_exper
     assert "optimizer" not in trainer_parts(offloaded)
 
 
-def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_parallel_layout_of_the_trainer_is_planned_or_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     usual = ["--model", "Qwen3-30B-A3B", "--gpus", "16xH100", "--train-backend", "megatron"]
     usual += ["--actor", "8", "--rollout", "8", "--tp", "2"]
     experts = ["--expert-model-parallel-size", "8", "--use-distributed-optimizer"]
@@ -237,7 +237,7 @@ def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureF
         assert complaint in capsys.readouterr().err
 
 
-def test_a_shorter_last_stage_leaves_its_layers_to_the_others() -> None:
+def test_layers_missing_in_a_shorter_last_stage_are_in_the_others() -> None:
     even, shorter = Division(pp=4), Division(pp=4, last_layers=6)
     shape = read_shape("Qwen3-8B")
     shorter.check(shape, 4)
@@ -257,12 +257,12 @@ def fitting() -> MemoryPlan:
     return MemoryPlan(GPUS["H100"], 8, trainer, servers, Batch(16, 8192))
 
 
-def test_the_usual_split_of_eight_gpus_fits(fitting: MemoryPlan) -> None:
+def test_the_default_split_of_eight_gpus_fits(fitting: MemoryPlan) -> None:
     assert fitting.arithmetic() == "trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs"
     assert problems(fitting) == []
 
 
-def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: MemoryPlan) -> None:
+def test_memory_shortages_are_reported_with_the_flag_to_change(fitting: MemoryPlan) -> None:
     assert "9 of 8 GPUs" in problems(replace(fitting, trainer=replace(fitting.trainer, gpus=5)))[0]
     kept = replace(fitting.trainer, checkpointing=False)
     assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
@@ -348,7 +348,7 @@ def test_the_command_reports_whether_it_fits(capsys: pytest.CaptureFixture[str])
     assert "--tp 3" in capsys.readouterr().err
 
 
-def test_host_memory_and_disk_are_counted_and_what_a_machine_lacks_is_named() -> None:
+def test_host_memory_and_disk_are_counted_and_shortages_reported() -> None:
     shape = read_shape("Qwen3-4B")
     trainer = TrainerMemory(shape, gpus=4, tokens=8192, rows=1024, checkpointing=True)
     engine = Server("policy", EngineMemory(shape, 1, 0.8, 32768), 4)
@@ -370,7 +370,7 @@ def test_host_memory_and_disk_are_counted_and_what_a_machine_lacks_is_named() ->
     assert "GiB of memory of the machines: processes 24" in as_text(plan)
 
 
-def test_a_trainer_that_steps_aside_takes_what_is_frozen_with_it() -> None:
+def test_an_offloaded_trainer_includes_its_frozen_models() -> None:
     shape, small = read_shape("Qwen3-4B"), read_shape("Qwen3-0.6B")
     trainer = TrainerMemory(shape, gpus=4, tokens=8192, rows=1024, checkpointing=True)
     assert steps_aside(trainer) == 12 * shape.parameters

@@ -38,17 +38,17 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         "import absent\nassert stand_ins.is_stand_in(absent) and not stand_ins.is_stand_in(sys)",
     ],
 )
-def test_a_module_can_import_and_declare_with_packages_that_are_not_there(code: str) -> None:
+def test_a_module_can_declare_resources_without_its_missing_packages(code: str) -> None:
     done = run(code)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("code", ["import slime.nowhere", "import os.nowhere", "import msvcrt"])
-def test_what_is_missing_of_a_package_that_is_there_stays_missing(code: str) -> None:
+def test_missing_modules_of_an_installed_package_get_no_stand_in(code: str) -> None:
     assert "ModuleNotFoundError" in run(code).stderr
 
 
-def test_code_that_uses_a_stand_in_fails_without_a_config_error(tmp_path: Path) -> None:
+def test_code_that_calls_a_stand_in_fails_with_another_error_than_config_error(tmp_path: Path) -> None:
     assert "TypeError" in run("import absent\nfloat(absent.log(2))").stderr
 
 

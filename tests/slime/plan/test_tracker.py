@@ -15,7 +15,7 @@ from slime.plan.memory import LOGIT_BLOCK
 from slime.plan.shape import KNOWN
 
 
-def test_the_planner_knows_the_block_of_logits() -> None:
+def test_the_plan_includes_the_block_of_logits() -> None:
     assert LOGIT_BLOCK == BLOCK_GPU
 
 
@@ -27,7 +27,7 @@ def test_the_planner_knows_the_block_of_logits() -> None:
     ],
     ids=["a layer is the fullest", "the head is the fullest"],
 )
-def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: dict[str, Any]) -> None:
+def test_planned_memory_is_0_to_15_percent_above_the_measured_one(layout: dict[str, Any]) -> None:
     config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}
     plan = tool.plan_of(config, "two layers of Qwen3-4B", layout)
     assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15
@@ -43,7 +43,7 @@ def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: 
     ],
     ids=["a layer", "gradients of the head", "all logits", "a mixture of experts"],
 )
-def test_so_is_one_of_megatron_whatever_is_the_fullest(name: str, layout: dict[str, Any]) -> None:
+def test_planned_memory_of_megatron_matches_the_measured_one(name: str, layout: dict[str, Any]) -> None:
     pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
     config = KNOWN[name] | {"num_hidden_layers": 2}
     if "num_experts" in config:
@@ -61,7 +61,7 @@ def test_so_is_one_of_megatron_whatever_is_the_fullest(name: str, layout: dict[s
     ],
     ids=["a layer", "all logits", "with their entropy"],
 )
-def test_so_is_one_of_context_parallel_ranks_which_have_the_logits_of_their_own_tokens(
+def test_planned_memory_of_context_parallel_ranks_matches_the_measured_one(
     monkeypatch: pytest.MonkeyPatch, tp: int, layout: dict[str, Any]
 ) -> None:
     pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")

@@ -64,7 +64,7 @@ def ask(app: object, path: str, method: str = "POST", **headers: str) -> int:
     ],
 )
 @pytest.mark.parametrize("path", POSTS)
-def test_other_accounts_and_web_pages_are_refused_everywhere(
+def test_other_users_and_web_pages_are_rejected_by_every_route(
     headers: dict[str, str], status: int, path: str
 ) -> None:
     given = {} if "authorization" in headers or not headers else {"authorization": "Bearer key"}
@@ -75,23 +75,23 @@ def test_other_accounts_and_web_pages_are_refused_everywhere(
         assert ask(app, path, **headers, **given) == status
 
 
-def test_what_changes_nothing_needs_the_key_too_but_health() -> None:
+def test_read_only_routes_except_health_need_the_key() -> None:
     app = pool_app(Counter, key="key", only_here=True)
     assert ask(app, "/status", "GET") == 401 and ask(app, "/status", "GET", authorization="Bearer key") == 200
     assert ask(app, "/healthz", "GET") == 200 and ask(app, "/healthz", "GET", host="evil.example") == 403
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "::1", "localhost", "pool"])
-def test_a_pool_on_loopback_is_asked_under_addresses_and_names_of_no_site(host: str) -> None:
+def test_a_loopback_pool_accepts_addresses_and_local_names(host: str) -> None:
     assert is_here(host)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "a.b", "127.0.0.1.evil.example", ""])
-def test_a_pool_on_loopback_has_no_name_of_the_internet(host: str) -> None:
+def test_a_loopback_pool_rejects_internet_host_names(host: str) -> None:
     assert not is_here(host)
 
 
-def test_the_file_of_a_key_is_for_its_user_alone_and_new_each_time() -> None:
+def test_a_key_file_is_private_and_new_at_each_start() -> None:
     place = keep_key("first", 18081)
     keep_key("second", 18081)
     assert key_of("http://127.0.0.1:18081") == key_of("http://localhost:18081/x") == "second"
@@ -113,7 +113,7 @@ def test_another_users_folder_is_neither_written_nor_read(
         keep_key("mine", 18081)
 
 
-def test_a_link_in_the_way_is_no_folder(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_key_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     place_of(1).parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
@@ -131,7 +131,7 @@ def served() -> Iterator[tuple[str, str]]:
         process.terminate()
 
 
-def test_a_pool_without_a_key_file_makes_a_key_which_clients_of_its_user_find(
+def test_a_pool_without_a_key_file_creates_a_key_for_clients_of_its_user(
     served: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()

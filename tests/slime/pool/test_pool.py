@@ -24,7 +24,7 @@ def leased(test: Callable[[Leases], Awaitable[None]], **limits: Any) -> None:
     asyncio.run(test(Leases(Counter, PoolLimits(**limits))))  # type: ignore[arg-type]
 
 
-def test_upstreams_fields_are_understood_and_given() -> None:
+def test_upstreams_fields_are_accepted_and_returned() -> None:
     app = pool_app(Counter)
     _, lease, _ = asked(app, "/allocate", task_key="t", request_id="r")
     assert lease["ok"] and lease["lease_id"].startswith("run-") and not lease["reused"]
@@ -73,7 +73,7 @@ def test_an_allocation_with_the_same_request_id_is_the_same_lease() -> None:
     leased(go)
 
 
-def test_a_lease_that_is_silent_ends_and_its_environment_is_closed() -> None:
+def test_a_silent_lease_expires_and_its_environment_is_closed() -> None:
     now = [0.0]
 
     async def go() -> None:
@@ -102,7 +102,7 @@ def test_a_lease_that_is_silent_ends_and_its_environment_is_closed() -> None:
         ({"max_tasks": 1}, "TASK_SLOTS_EXHAUSTED"),
     ],
 )
-def test_a_full_pool_lets_some_wait_and_refuses_the_rest(limits: dict[str, int], code: str) -> None:
+def test_a_full_pool_queues_some_requests_and_rejects_the_rest(limits: dict[str, int], code: str) -> None:
     async def go(leases: Leases) -> None:
         first, _ = await leases.allocate("t", None)
         key = "other" if "max_tasks" in limits else "t"
@@ -117,7 +117,7 @@ def test_a_full_pool_lets_some_wait_and_refuses_the_rest(limits: dict[str, int],
     leased(go, max_waiting=1, wait_seconds=60.0, **limits)
 
 
-def test_a_wait_for_a_place_ends() -> None:
+def test_waiting_for_a_place_times_out() -> None:
     async def go(leases: Leases) -> None:
         await leases.allocate("t", None)
         with pytest.raises(Refusal, match="in use"):
@@ -127,7 +127,7 @@ def test_a_wait_for_a_place_ends() -> None:
     leased(go, max_runs=1, wait_seconds=0.01)
 
 
-def test_bad_requests_get_their_codes() -> None:
+def test_invalid_requests_get_their_status_codes() -> None:
     app = pool_app(Counter, key="secret")
     assert asked(app, "/allocate", task_key="t")[0] == 401
     assert asked(app, "/allocate", key="wrong", task_key="t")[0] == 401
@@ -153,7 +153,7 @@ def test_bad_requests_get_their_codes() -> None:
     assert asked(app, "/evaluate", key="secret", lease_id=lease)[0] == 410
 
 
-def test_a_clients_path_never_leads_out_of_the_folder_of_tasks(tmp_path: Path) -> None:
+def test_a_clients_path_cannot_leave_the_task_folder(tmp_path: Path) -> None:
     (tmp_path / "tasks" / "good").mkdir(parents=True)
     (tmp_path / "tasks" / "out").symlink_to("/etc")
     app = pool_app(Counter, tasks=tmp_path / "tasks")

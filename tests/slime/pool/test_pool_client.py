@@ -37,7 +37,7 @@ def _none_made() -> None:
     Counter.made = []
 
 
-def test_an_episode_through_a_pool_is_that_of_the_environment_itself() -> None:
+def test_an_episode_through_a_pool_equals_a_local_one() -> None:
     async def go() -> None:
         async with local_pool(Counter) as make:
             environment = make()
@@ -57,7 +57,7 @@ def test_an_episode_through_a_pool_is_that_of_the_environment_itself() -> None:
     asyncio.run(go())
 
 
-def test_a_call_is_done_once_however_often_it_is_asked() -> None:
+def test_a_repeated_call_is_carried_out_once() -> None:
     async def go() -> None:
         pools = Pools(pool=pool_app(Counter))
         environment = PoolEnvironment("http://pool", transport=pools)
@@ -70,7 +70,7 @@ def test_a_call_is_done_once_however_often_it_is_asked() -> None:
     asyncio.run(go())
 
 
-def test_what_breaks_is_an_environment_that_is_away_and_never_an_outcome() -> None:
+def test_failures_count_as_an_unavailable_environment_and_never_as_an_outcome() -> None:
     async def go() -> None:
         pools = Pools(pool=pool_app(Counter))
         for text in ("away", "raise"):
@@ -114,7 +114,7 @@ def test_a_call_that_hangs_ends_when_its_lease_is_lost() -> None:
     asyncio.run(go())
 
 
-def test_a_lease_is_kept_in_the_background_while_nothing_is_asked() -> None:
+def test_an_idle_lease_is_renewed_in_the_background() -> None:
     async def go() -> None:
         app = pool_app(Counter, PoolLimits(ttl=0.4))
         environment = PoolEnvironment("http://pool", transport=Pools(pool=app))
@@ -130,7 +130,7 @@ def test_a_lease_is_kept_in_the_background_while_nothing_is_asked() -> None:
     asyncio.run(go())
 
 
-def test_a_router_sends_a_task_to_its_pool_and_to_the_next_when_that_is_full_or_away() -> None:
+def test_a_router_uses_a_tasks_pool_or_the_next_if_it_is_full_or_unavailable() -> None:
     async def go() -> None:
         pools = Pools(a=pool_app(Counter, PoolLimits(max_runs=1, wait_seconds=0.01)), b=pool_app(Counter))
         router = router_app(["http://a", "http://b"], transport=pools)
@@ -193,7 +193,7 @@ def test_slime_starts_a_pool_with_a_run_by_its_hook() -> None:
     assert service["url"] == "http://127.0.0.1:18099" and "--max-runs" in service["command"]
 
 
-def test_variables_choose_the_pools_environment_its_size_and_the_length_of_episodes(
+def test_variables_set_the_pools_environment_size_and_episode_length(
     model: str,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -225,7 +225,7 @@ def test_variables_choose_the_pools_environment_its_size_and_the_length_of_episo
 
 
 @pytest.mark.skipif(not Path("/usr/bin/bwrap").exists(), reason="bubblewrap is not installed")
-def test_killing_pools_router_and_sandboxes_loses_no_group_and_leaves_nothing() -> None:
+def test_killing_pools_router_and_sandboxes_loses_no_group_and_leaves_no_processes() -> None:
     words = [sys.executable, "-m", "claw_lab.benchmarks.trainer.pool_kills", "--episodes", "12"]
     words += ["--parallel", "4", "--kills", "2", "--pools", "1"]
     found = subprocess.run(words, capture_output=True, text=True, timeout=400, env=environment(), check=False)

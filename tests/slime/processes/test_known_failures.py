@@ -55,18 +55,18 @@ def test_each_known_failure_is_recognised_by_its_message(name: str) -> None:
         "/usr/bin/ld: cannot find -lcuda: No such file or directory",
     ],
 )
-def test_what_a_build_of_kernels_lacks_is_known(said: str) -> None:
+def test_missing_build_tools_of_kernels_are_recognised(said: str) -> None:
     found = find(said)
     assert found is not None and found.name == "no_compiler"
 
 
-def test_what_is_not_known_gets_no_advice() -> None:
+def test_unknown_failures_get_no_advice() -> None:
     settings = "server_args=ServerArgs(model_path='m', mem_fraction_static=0.8, host='127.0.0.1', port=30000)"
     assert explain(settings) == explain("KeyError: 'x'") == explain("the port is open") == ""
     assert with_advice("KeyError: 'x'") == "KeyError: 'x'"
 
 
-def test_a_flag_that_is_advised_exists() -> None:
+def test_recommended_flags_exist() -> None:
     import re
 
     from claw_base.settings.declare import flags_of
@@ -108,7 +108,7 @@ def test_a_call_of_the_trainer_that_runs_out_of_memory_is_explained(monkeypatch:
         get(object(), "training")
 
 
-def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ray_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     from slime.ray.runtime import join
@@ -141,7 +141,7 @@ def test_a_job_that_cannot_be_submitted_is_explained(tmp_path: Path) -> None:
     assert "ray start --head" in explain(said.stdout + said.stderr)
 
 
-def test_memory_that_the_machine_does_not_have_is_not_taken_for_the_gpus() -> None:
+def test_lack_of_host_memory_is_not_reported_as_gpu_memory() -> None:
     with pytest.raises(RuntimeError) as refused:
         torch.empty(2**60, dtype=torch.uint8)
     assert "out of CPU memory" in explain(str(refused.value))
@@ -161,7 +161,7 @@ def test_a_killed_process_is_not_reported_as_out_of_memory() -> None:
     assert "out of CPU memory" in explain("Out of memory: OOM-killed process 7 (python)")
 
 
-def test_kills_of_the_kernel_are_noticed_when_they_are_new(tmp_path: Path) -> None:
+def test_new_kernel_kills_are_detected(tmp_path: Path) -> None:
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     kills = MemoryKills([tmp_path / "absent", events])
@@ -171,7 +171,7 @@ def test_kills_of_the_kernel_are_noticed_when_they_are_new(tmp_path: Path) -> No
     assert kills.news() == "" and MemoryKills([tmp_path / "absent"]).news() == ""
 
 
-def test_any_log_can_be_asked(tmp_path: Path) -> None:
+def test_any_log_can_be_searched(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("x\n" + SAID["gpu_memory"])
     command = [sys.executable, "-m", "slime.processes.known_failures", str(log)]

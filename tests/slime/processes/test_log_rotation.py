@@ -7,7 +7,7 @@ from pathlib import Path
 from slime.processes.watch import rotate_logs
 
 
-def test_a_long_log_is_emptied_and_its_writer_goes_on_in_it(tmp_path: Path) -> None:
+def test_a_long_log_is_truncated_while_its_writer_continues(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "gateway.log"
     log.parent.mkdir()
     (log.parent / "short.log").write_text("short")

@@ -36,7 +36,7 @@ def alive(folder: Path) -> bool:
     return record is not None and record.alive()
 
 
-def test_a_run_that_stops_ends_the_servers_of_other_machines_and_waits_for_that(
+def test_a_stopping_run_stops_servers_on_other_machines_and_waits_for_them(
     folder: Path, tmp_path: Path
 ) -> None:
     keeper = threading.Thread(target=nodes.keep, args=(folder,))
@@ -49,7 +49,7 @@ def test_a_run_that_stops_ends_the_servers_of_other_machines_and_waits_for_that(
         nodes.NodeServers(folder).launch(ServerSpec("engine-3", "engine", SLEEP))
 
 
-def test_a_machine_that_does_not_answer_is_named(folder: Path, tmp_path: Path) -> None:
+def test_an_unresponsive_machine_is_reported(folder: Path, tmp_path: Path) -> None:
     assert nodes.stop_everywhere(tmp_path, patience=0.2) == ["10.0.0.2"] and alive(folder)
 
 
@@ -58,14 +58,14 @@ def test_engines_end_when_no_driver_renews_the_lease(folder: Path) -> None:
     assert reason == "no driver has renewed the lease for 0 s" and not alive(folder)
 
 
-def test_another_run_of_the_folder_forgets_the_order_of_the_last_one(folder: Path) -> None:
+def test_a_new_run_in_the_folder_ignores_the_last_ones_order(folder: Path) -> None:
     nodes.stop_file(folder).touch()
     nodes.stopped_file(folder).touch()
     nodes.begin(folder)
     assert not nodes.stop_file(folder).exists() and not nodes.stopped_file(folder).exists()
 
 
-def test_servers_there_get_the_drivers_variables_of_engines_and_none_of_its_keys() -> None:
+def test_remote_servers_get_the_drivers_engine_variables_but_no_keys() -> None:
     given = {
         "SGLANG_X": "1",
         "no_proxy": "10.0.0.2",

@@ -78,7 +78,7 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def test_judges_come_and_go_while_the_others_run_and_a_dead_one_is_started_again(
+def test_judges_are_added_and_removed_during_a_run_and_restarted_after_a_crash(
     watched: ServerManager, client: TestClient, tmp_path: Path
 ) -> None:
     first = watched.servers["judge-0"].record
@@ -95,7 +95,7 @@ def test_judges_come_and_go_while_the_others_run_and_a_dead_one_is_started_again
     assert watched.servers["judge-0"].record == first
 
 
-def test_another_driver_keeps_the_number_and_a_new_run_has_that_of_its_flag(tmp_path: Path) -> None:
+def test_a_restarted_driver_keeps_the_number_and_a_new_run_uses_its_flag(tmp_path: Path) -> None:
     judge_scale.write_wanted(tmp_path, 2)
     again = scaling.Scaler(ServerManager(tmp_path), [GATEWAY, judge(0)])
     assert [spec.name for spec in again.target()] == ["gateway", "judge-0", "judge-1"]
@@ -104,20 +104,20 @@ def test_another_driver_keeps_the_number_and_a_new_run_has_that_of_its_flag(tmp_
     assert [spec.name for spec in again.target()] == ["gateway", "judge-0"]
 
 
-def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_scaling_file_changes_nothing(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"judge": "many"}', '{"judge": 0}'):
         scaling.scale_file(tmp_path).write_text(text)
         assert scaling.scaled([judge(0)], scaling.ordered_counts(tmp_path)) == [judge(0)]
 
 
 @pytest.mark.parametrize("workers", [0, 65, "4", True, None, 1.5])
-def test_a_number_that_makes_no_sense_is_refused(client: TestClient, tmp_path: Path, workers: Any) -> None:
+def test_an_invalid_number_is_rejected(client: TestClient, tmp_path: Path, workers: Any) -> None:
     answer = client.put("/admin/judges", json={"workers": workers})
     assert answer.status_code == 400 and "from 1 to 64" in answer.json()["message"]
     assert not scaling.scale_file(tmp_path).exists()
 
 
-def test_without_a_run_folder_the_answer_says_how_workers_are_started(client: TestClient) -> None:
+def test_without_a_run_folder_the_answer_describes_how_to_start_workers(client: TestClient) -> None:
     client.app.state.gateway.settings = Settings(model_path="unused")  # type: ignore[attr-defined]
     answer = client.put("/admin/judges", json={"workers": 2})
     assert answer.status_code == 409 and "python -m openclaw.judge.worker" in answer.json()["message"]

@@ -48,7 +48,7 @@ def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_started_server_belongs_to_no_session_of_ours_and_has_a_record_and_a_log(
+def test_a_started_server_has_its_own_session_a_record_and_a_log(
     manager: ServerManager, tmp_path: Path
 ) -> None:
     record = manager.ensure(spec_for(manager))
@@ -76,7 +76,7 @@ def test_a_server_with_another_command_is_replaced_and_a_surplus_one_is_stopped(
     assert not first.alive() and not extra.alive()
 
 
-def test_a_killed_server_comes_back_on_the_same_port(manager: ServerManager) -> None:
+def test_a_killed_server_restarts_on_the_same_port(manager: ServerManager) -> None:
     record = manager.ensure(spec_for(manager))
     watch = ServerWatch(manager)
     watch.start()
@@ -87,7 +87,7 @@ def test_a_killed_server_comes_back_on_the_same_port(manager: ServerManager) -> 
     watch.close()
 
 
-def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> None:
+def test_an_unresponsive_server_is_replaced(manager: ServerManager) -> None:
     spec = replace(spec_for(manager), health_timeout=1.0)
     record = manager.ensure(spec)
     httpx.get(f"{spec.url}/break", trust_env=False)
@@ -158,11 +158,11 @@ def test_connections_wait_while_a_supervisor_without_a_serving_worker_is_replace
     (tmp_path / "ended").touch()  # its workers take no orders, so they would stay
 
 
-def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:
+def test_restarts_back_off_while_a_server_never_becomes_ready() -> None:
     assert [restart_delay(failures) for failures in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 10.0]
 
 
-def test_a_server_that_is_killed_again_and_again_in_service_always_starts_at_once(
+def test_a_server_repeatedly_killed_in_service_restarts_without_delay(
     manager: ServerManager,
 ) -> None:
     spec = spec_for(manager)
@@ -202,7 +202,7 @@ def test_a_server_is_recognised_after_the_clock_was_set(
     assert not replace(record, birth=f"{record.birth}1").alive()
 
 
-def test_stop_takes_the_children_of_a_server_along(manager: ServerManager) -> None:
+def test_stopping_a_server_stops_its_children(manager: ServerManager) -> None:
     sleep = "import time; time.sleep(60)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"
     record = manager.ensure(ServerSpec("parent", "engine", [sys.executable, "-c", code]))
@@ -212,7 +212,7 @@ def test_stop_takes_the_children_of_a_server_along(manager: ServerManager) -> No
     eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_taken_port_is_refused_before_anything_starts(manager: ServerManager) -> None:
+def test_an_occupied_port_is_rejected_before_any_server_starts(manager: ServerManager) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -223,7 +223,7 @@ def test_a_taken_port_is_refused_before_anything_starts(manager: ServerManager) 
     assert manager.processes() == []
 
 
-def test_a_server_that_dies_at_start_is_reported_with_its_last_words(manager: ServerManager) -> None:
+def test_a_server_that_crashes_at_start_is_reported_with_its_last_output(manager: ServerManager) -> None:
     broken = ServerSpec(
         "engine-0",
         "engine",
@@ -234,7 +234,7 @@ def test_a_server_that_dies_at_start_is_reported_with_its_last_words(manager: Se
         manager.ensure(broken)
 
 
-def test_a_server_that_is_killed_while_it_starts_is_not_taken_for_a_broken_one(
+def test_a_server_killed_during_its_start_is_not_treated_as_broken(
     manager: ServerManager,
 ) -> None:
     slow = replace(spec_for(manager), command=[sys.executable, "-c", "import time; time.sleep(60)"])

@@ -111,13 +111,13 @@ def start_server(run_dir: Path) -> records.ProcessRecord:
     return manager.ensure(ServerSpec("gateway", "gateway", command, f"http://127.0.0.1:{port}"))
 
 
-def test_a_driver_that_dies_is_started_again_and_its_processes_do_not_stay(supervised: Supervised) -> None:
+def test_a_crashed_driver_is_restarted_and_its_processes_are_ended(supervised: Supervised) -> None:
     assert supervised.start("1", "-9", "0").wait(20) == 0
     assert len(supervised.lives()) == 3
     eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
 
 
-def test_servers_go_on_while_the_driver_is_killed_and_end_with_the_supervisor(
+def test_servers_survive_a_killed_driver_and_end_with_the_supervisor(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     server = start_server(tmp_path)
@@ -132,13 +132,13 @@ def test_servers_go_on_while_the_driver_is_killed_and_end_with_the_supervisor(
     eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
 
 
-def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> None:
+def test_a_configuration_error_is_not_retried(supervised: Supervised) -> None:
     assert supervised.start("2", "0").wait(20) == 2
     assert len(supervised.lives()) == 1
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_start_that_is_refused_leaves_nothing_behind_unless_a_run_began(
+def test_a_rejected_start_leaves_no_files_unless_a_run_has_started(
     begun: bool, supervised: Supervised, tmp_path: Path
 ) -> None:
     if begun:
@@ -148,7 +148,7 @@ def test_a_start_that_is_refused_leaves_nothing_behind_unless_a_run_began(
     assert left == ({LOCK} if begun else set())
 
 
-def test_what_was_there_before_a_refused_start_stays(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_rejected_start_keeps_existing_files(supervised: Supervised, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "training.log").write_text("of an earlier start")
     assert supervised.start("2").wait(30) == 2
@@ -156,7 +156,7 @@ def test_what_was_there_before_a_refused_start_stays(supervised: Supervised, tmp
     assert (tmp_path / "logs" / "training.log").read_text() == "of an earlier start"
 
 
-def test_restarts_are_bounded(supervised: Supervised) -> None:
+def test_restarts_are_limited(supervised: Supervised) -> None:
     assert supervised.start("1", "1", "1", "1", flags=["--max-restarts", "1"]).wait(20) == 1
     assert len(supervised.lives()) == 2
 
@@ -169,7 +169,7 @@ def test_restarts_are_bounded(supervised: Supervised) -> None:
         ([1, 1, 1, 1, "started", 1, 1, 1, 1, 0], 0, [1, 2, 4, 8, 1, 1, 2, 4, 8]),
     ],
 )
-def test_a_driver_that_fails_again_and_again_before_it_has_started_is_given_up(
+def test_a_driver_that_repeatedly_fails_to_start_is_not_restarted(
     tmp_path: Path, lives: list[int | str], status: int, pauses: list[float]
 ) -> None:
     supervisor, left, waited = Supervisor(tmp_path, ["driver"]), iter(lives), []
@@ -197,7 +197,7 @@ def test_a_run_folder_has_one_supervisor(supervised: Supervised, tmp_path: Path)
     assert f"in use by the supervisor with pid {first.pid}" in second.stderr
 
 
-def test_a_supervisor_that_was_killed_is_replaced_together_with_its_driver(supervised: Supervised) -> None:
+def test_a_killed_supervisor_is_replaced_together_with_its_driver(supervised: Supervised) -> None:
     first = supervised.start("wait", "0")
     eventually(lambda: len(supervised.lives()) == 1)
     first.kill()
@@ -207,9 +207,7 @@ def test_a_supervisor_that_was_killed_is_replaced_together_with_its_driver(super
     eventually(lambda: gone(supervised.lives()[0][0]))
 
 
-def test_a_cluster_that_changed_is_waited_for_while_servers_go_on(
-    supervised: Supervised, tmp_path: Path
-) -> None:
+def test_a_changed_cluster_is_awaited_while_servers_continue(supervised: Supervised, tmp_path: Path) -> None:
     server = start_server(tmp_path)
     supervisor = supervised.start(
         "1", "3", "3", "wait", flags=["--max-restarts", "1", "--cluster-retry", "0.2"]
@@ -220,7 +218,7 @@ def test_a_cluster_that_changed_is_waited_for_while_servers_go_on(
     assert supervisor.wait(20) == 0
 
 
-def test_a_cluster_that_lacks_something_at_the_first_start_is_a_wrong_configuration(
+def test_a_lacking_cluster_at_the_first_start_is_a_configuration_error(
     supervised: Supervised,
 ) -> None:
     assert supervised.start("3", "0").wait(20) == 2
@@ -234,7 +232,7 @@ while True: time.sleep(0.1)
 """
 
 
-def test_servers_end_also_where_the_supervisor_is_killed_while_it_stops_them(
+def test_servers_end_even_if_the_supervisor_is_killed_while_stopping_them(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     server = ServerManager(tmp_path).ensure(
@@ -268,7 +266,7 @@ def test_a_driver_that_announces_it_has_time_to_save_while_servers_continue(
     assert (tmp_path / "saved").exists() and not (tmp_path / FILE).exists() and not server.alive()
 
 
-def test_the_same_signal_once_more_ends_a_driver_that_saves(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_saving_driver(supervised: Supervised, tmp_path: Path) -> None:
     supervisor = supervised.start("save600")
     eventually(lambda: len(supervised.lives()) == 1)
     supervisor.send_signal(signal.SIGINT)
@@ -292,7 +290,7 @@ def test_a_driver_that_saves_longer_than_announced_is_killed(
     assert not (tmp_path / "saved").exists() and not (tmp_path / FILE).exists()
 
 
-def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_meanwhile(
+def test_after_the_supervisor_is_killed_the_driver_still_saves_and_servers_end(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     server = start_server(tmp_path)
@@ -318,7 +316,7 @@ def test_everything_is_stopped_if_the_output_pipe_is_closed(supervised: Supervis
     assert not server.alive()
 
 
-def test_a_terminal_has_its_cursor_again_when_a_driver_was_stopped(supervised: Supervised) -> None:
+def test_the_terminal_cursor_is_restored_after_a_driver_is_stopped(supervised: Supervised) -> None:
     terminal, end = pty.openpty()
     supervisor = supervised.start("wait", stdout=end)
     os.close(end)
@@ -329,7 +327,7 @@ def test_a_terminal_has_its_cursor_again_when_a_driver_was_stopped(supervised: S
     os.close(terminal)
 
 
-def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_run_without_a_supervisor_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
     server = start_server(tmp_path)
     supervisor = supervised.start("wait")
     eventually(lambda: len(supervised.lives()) == 1)
@@ -345,7 +343,7 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
     eventually(lambda: all(gone(pid) for pid in supervised.lives()[0]))
 
 
-def test_no_record_stays_when_everything_was_stopped(tmp_path: Path) -> None:
+def test_no_process_records_remain_after_a_stop(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
     left = [control.spawn(tmp_path, role, role, sleep, None, os.environ) for role in ("trainer", "gateway")]
     os.kill(control.spawn(tmp_path, "driver", "driver", sleep, None, os.environ).pid, signal.SIGKILL)
@@ -353,12 +351,12 @@ def test_no_record_stays_when_everything_was_stopped(tmp_path: Path) -> None:
     assert records.read_records(tmp_path) == [] and not any(record.alive() for record in left)
 
 
-def test_a_new_run_folder_is_open_to_its_user_alone(tmp_path: Path) -> None:
+def test_a_new_run_folder_is_private_to_its_user(tmp_path: Path) -> None:
     with only_supervisor(tmp_path / "run"):
         assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
-def test_what_a_run_writes_is_open_to_its_user_alone_also_in_a_folder_that_others_may_read(
+def test_files_of_a_run_are_private_even_in_a_folder_readable_by_others(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)

@@ -37,7 +37,7 @@ def test_sockets_of_ray_fit_below_a_long_tmpdir(temporary: Path, monkeypatch: py
     assert longest_socket(Path("/run")) <= 103
 
 
-def test_a_short_tmpdir_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_tmpdir_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
     assert control.scratch_dir(Path("/run")).parent == Path("/dev/shm")
     assert control.with_short_temporary({"A": "1"}) == {"A": "1"}

@@ -18,7 +18,7 @@ class Worker:
         raise CheckpointError("no checkpoint in this folder")
 
 
-def test_a_failure_of_an_actor_is_in_its_log_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_actors_failure_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     assert Worker().work(share=2) == 0.5 and not caplog.records
     with pytest.raises(ZeroDivisionError):
         Worker().work(0)
@@ -33,7 +33,7 @@ def test_a_self_explanatory_error_has_no_traceback(
     assert not caplog.records
 
 
-def test_trainers_log_their_failures_and_keep_the_groups_of_their_calls(
+def test_trainers_log_their_failures_and_keep_their_concurrency_groups(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     actor = TrainActor.__ray_metadata__.modified_class  # type: ignore[attr-defined]

@@ -88,7 +88,7 @@ def test_a_prepared_version_answers_no_request_until_the_switch(engine: Any, ver
     assert set(engine.adapters()) == {"ada"}
 
 
-def test_an_update_of_one_leaves_the_others(engine: Any, versions: list[Path], tmp_path: Path) -> None:
+def test_an_update_of_one_adapter_keeps_the_others(engine: Any, versions: list[Path], tmp_path: Path) -> None:
     announced: list[tuple[str, int]] = []
     for name, version in (("ada", 1), ("bob", 1), ("ada", 2)):
         home = tmp_path / name
@@ -106,7 +106,7 @@ def test_an_update_of_one_leaves_the_others(engine: Any, versions: list[Path], t
     assert found == {"ada": "2", "bob": "1"}
 
 
-def test_a_folder_that_is_no_adapter_of_this_model_changes_nothing(
+def test_a_folder_without_a_matching_adapter_changes_nothing(
     engine: Any, versions: list[Path], tmp_path: Path
 ) -> None:
     ada = AdapterEngine(engine, "ada")
@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_adapter_of_this_model_changes_nothing(
     assert ada.info() == before and set(engine.adapters()) == {"ada"}
 
 
-def test_the_gate_asks_the_base_the_live_version_or_one_beside_it(engine: Any, versions: list[Path]) -> None:
+def test_the_gate_can_query_base_live_version_and_candidate(engine: Any, versions: list[Path]) -> None:
     ada = AdapterEngine(engine, "ada")
     ada.prepare(str(versions[1]), 1)
     ada.switch(1)
@@ -135,7 +135,7 @@ def test_the_gate_asks_the_base_the_live_version_or_one_beside_it(engine: Any, v
     assert set(engine.adapters()) == {"ada"}
 
 
-def test_an_examination_that_is_ended_asks_no_more(versions: list[Path]) -> None:
+def test_a_cancelled_check_of_an_adapter_sends_no_more_requests(versions: list[Path]) -> None:
     asked: list[object] = []
 
     def answer(*words: object) -> dict[str, Any]:

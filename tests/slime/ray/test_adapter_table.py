@@ -99,7 +99,7 @@ def written(args: Any, tmp_path: Path) -> Any:
     return write
 
 
-def test_an_adapter_takes_the_place_of_another_and_comes_back_as_its_checkpoint_has_it(
+def test_an_evicted_adapter_is_restored_from_its_checkpoint(
     table: AdapterTable, args: Any, written: Any
 ) -> None:
     trainers: Any = Trainers()
@@ -114,7 +114,7 @@ def test_an_adapter_takes_the_place_of_another_and_comes_back_as_its_checkpoint_
     assert trainers.taken_up() == [(folders["ada"], checkpoint)]
 
 
-def test_a_trainer_that_fails_on_the_way_holds_none(table: AdapterTable) -> None:
+def test_after_a_failed_load_a_trainer_has_no_adapter(table: AdapterTable) -> None:
     def fail(*words: object) -> None:
         raise RuntimeError
 
@@ -126,7 +126,7 @@ def test_a_trainer_that_fails_on_the_way_holds_none(table: AdapterTable) -> None
     assert len(trainers.taken_up()) == 1
 
 
-def test_after_a_kill_every_adapter_serves_what_its_checkpoint_holds(
+def test_after_a_kill_every_adapter_serves_its_checkpoint(
     table: AdapterTable, args: Any, written: Any
 ) -> None:
     assert table.trained == -1
@@ -146,7 +146,7 @@ def test_after_a_kill_every_adapter_serves_what_its_checkpoint_holds(
         assert publisher.numbers.next(publisher.newest) == version + 1, "numbers are never used again"
 
 
-def test_an_adapter_whose_first_step_was_rejected_goes_on_from_nothing(
+def test_an_adapter_whose_first_step_was_rejected_starts_again_untrained(
     table: AdapterTable, args: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its checkpoint holds what the trainer needs, and no file of the base."""
@@ -169,7 +169,7 @@ def test_an_adapter_whose_first_step_was_rejected_goes_on_from_nothing(
     assert again.of("ada").checkpoint == folder
 
 
-def test_an_adapter_goes_back_and_the_others_stay(table: AdapterTable, args: Any, written: Any) -> None:
+def test_a_rollback_of_one_adapter_keeps_the_others(table: AdapterTable, args: Any, written: Any) -> None:
     trainers: Any = Trainers()
     first = written("ada", 0, 1)
     written("ada", 2, 2)
@@ -239,7 +239,7 @@ def kept_of(args: Any, name: str) -> set[str]:
     return {path.name for folder in folders for path in folder.rglob("*") if not path.is_dir()}
 
 
-def test_of_a_forgotten_adapter_two_numbers_stay_and_the_others_are_as_they_were(
+def test_resetting_an_adapter_keeps_two_counters_and_changes_no_other(
     args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
@@ -270,7 +270,7 @@ def test_of_a_forgotten_adapter_two_numbers_stay_and_the_others_are_as_they_were
     assert table.take_up(trainers, "ada", 3) is not first
 
 
-def test_an_adapter_that_an_engine_keeps_is_forgotten_when_the_engine_answers(
+def test_a_reset_adapter_is_unloaded_when_its_engine_responds_again(
     args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by the next driver, which removes a half removed checkpoint before it could be read."""

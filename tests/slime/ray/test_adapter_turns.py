@@ -49,7 +49,7 @@ def learn(
     return tensors(trainer)
 
 
-def test_turns_of_others_change_nothing(
+def test_turns_of_other_adapters_change_nothing(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     batches = [make_samples(4, seed=seed) for seed in range(len(STEPS))]
@@ -63,7 +63,7 @@ def test_turns_of_others_change_nothing(
     assert all(torch.equal(together[name], alone[name]) for name in alone)
 
 
-def test_what_no_checkpoint_holds_is_never_taken_up_again(
+def test_adapter_turns_without_a_checkpoint_are_not_resumed(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     """As after a rejected step, or a kill in the middle of one."""

@@ -65,7 +65,7 @@ def test_trainers_take_other_nodes_first_so_that_engines_are_where_the_driver_is
     assert [site.bundle for site in in_node_order(sites, last="10.0.0.1")] == [2, 1, 0]
 
 
-def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
+def test_every_component_gets_its_own_gpus(cluster: Cluster) -> None:
     wait_for_nodes(2, 4, timeout=30)
     placed = Placement(
         GpuSplit((RunPart("actor", 2, True), RunPart("rollout", 1, True), RunPart("judge", 1, True)))
@@ -76,12 +76,12 @@ def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
     free(placed)
 
 
-def test_more_gpus_than_there_are_is_refused_with_the_arithmetic(cluster: Cluster) -> None:
+def test_too_many_gpus_are_rejected_with_the_calculation(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 1 = 5 GPUs, but there are 4"):
         Placement(GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 1, True))))
 
 
-def test_engines_get_gpus_of_the_drivers_machine_and_trainers_those_of_others(cluster: Cluster) -> None:
+def test_engines_use_the_drivers_gpus_and_trainers_those_of_other_machines(cluster: Cluster) -> None:
     mine = ray.get_runtime_context().get_node_id()
     placed = Placement(
         GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 1, True), RunPart("prm", 1, True)))
@@ -93,7 +93,7 @@ def test_engines_get_gpus_of_the_drivers_machine_and_trainers_those_of_others(cl
     free(shared)
 
 
-def test_engines_that_the_drivers_machine_has_no_room_for_lie_on_another(cluster: Cluster) -> None:
+def test_engines_beyond_the_drivers_machine_are_placed_on_another(cluster: Cluster) -> None:
     mine = ray.get_runtime_context().get_node_id()
     placed = Placement(
         GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 2, True, 2), RunPart("prm", 1, True)))
@@ -104,12 +104,12 @@ def test_engines_that_the_drivers_machine_has_no_room_for_lie_on_another(cluster
     free(placed)
 
 
-def test_an_engine_that_no_machine_has_room_for_is_refused(cluster: Cluster) -> None:
+def test_an_engine_that_fits_no_machine_is_rejected(cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match=r"the 3 GPUs of an engine \(rollout\) must lie on one machine"):
         Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 3, True, 3))))
 
 
-def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_held_by_another_run_are_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Placement(GpuSplit((RunPart("actor", 2, True),)))
     monkeypatch.setattr(placement, "PLACEMENT_TIMEOUT", 1.0)
     with pytest.raises(ConfigError, match=r"(?s)no room in 1 s.*--> the cluster has no such GPUs free"):
@@ -127,12 +127,12 @@ def test_actors_that_own_processes_run_on_the_drivers_node(cluster: Cluster) -> 
     assert set(ray.get(asked)) == {mine}
 
 
-def test_a_folder_that_all_nodes_see_is_good(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_folder_that_all_nodes_can_access_is_accepted(cluster: Cluster, tmp_path: Path) -> None:
     check_shared(tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_a_folder_that_a_node_does_not_see_is_refused(
+def test_a_folder_that_a_node_cannot_access_is_rejected(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "touch", lambda self: None)
@@ -143,12 +143,12 @@ def test_a_folder_that_a_node_does_not_see_is_refused(
         check_shared(tmp_path)
 
 
-def test_a_machine_that_does_not_come_is_missed(cluster: Cluster) -> None:
+def test_a_machine_that_does_not_join_is_reported(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="2 of 3 machines and 4 of 5 GPUs joined in 1 s"):
         wait_for_nodes(3, 5, timeout=1)
 
 
-def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes(
+def test_a_lost_machine_is_reported_and_training_continues_on_a_new_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """The group of ranks is lost with the machine; what lies on the driver's goes on."""
@@ -213,7 +213,7 @@ class Peer:
         return [float(total), gather_json({"rank": rank}), self.addresses()]
 
 
-def test_ranks_of_several_machines_meet_by_way_of_ray_and_listen_on_its_interface_alone(
+def test_ranks_of_several_machines_rendezvous_through_ray_on_its_interface_only(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     meeting = arrange(tmp_path, 2, several_nodes=True)
@@ -227,7 +227,7 @@ def test_ranks_of_several_machines_meet_by_way_of_ray_and_listen_on_its_interfac
     meeting.end()
 
 
-def test_the_board_waits_for_a_key_and_gives_up_in_time(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_rendezvous_store_waits_for_a_key_until_a_timeout(cluster: Cluster, tmp_path: Path) -> None:
     meeting = arrange(tmp_path, 2, several_nodes=True)
     store = meeting.enter(2)
     assert store is not None

@@ -165,7 +165,7 @@ class Load:
         return self.answered
 
 
-def test_engines_on_two_machines_serve_and_a_lost_machine_is_used_again(
+def test_engines_on_two_machines_serve_and_a_lost_machine_is_reused_when_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known_to_ray(monkeypatch)

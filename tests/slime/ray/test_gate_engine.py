@@ -33,7 +33,7 @@ def arguments(model: str, run_dir: Path, **more: object) -> Any:
     return SimpleNamespace(**{**given, **more})
 
 
-def test_it_is_an_embedded_engine_on_the_cpu_whatever_serves(model_path: Path, tmp_path: Path) -> None:
+def test_the_gate_engine_is_always_embedded_on_the_cpu(model_path: Path, tmp_path: Path) -> None:
     args = arguments(str(model_path), tmp_path)
     assert [(server.role, server.gpus) for server in model_servers(args)] == [("engine", 2), (GATE, 0)]
     spec = gate_spec(args, "gate-engine-0", 31000)
@@ -51,13 +51,13 @@ def test_it_is_an_embedded_engine_on_the_cpu_whatever_serves(model_path: Path, t
 
 
 @pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "Qwen3.5-4B"])
-def test_a_model_that_it_does_not_run_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_model_unsupported_by_the_gate_engine_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(KNOWN[name]))
     with pytest.raises(ConfigError, match="--gate-engine cpu: the embedded engine runs no mixtures"):
         gate_spec(arguments(str(tmp_path), tmp_path), "gate-engine-0", 31000)
 
 
-def test_it_answers_also_where_the_serving_engines_have_given_their_memory_away() -> None:
+def test_the_gate_engine_answers_while_serving_engines_have_released_their_memory() -> None:
     published: Any = Publisher.__new__(Publisher)
     published.args, published.own_engines = SimpleNamespace(offload_rollout=True), ["serving"]
     published.gate_engines = []
@@ -66,9 +66,7 @@ def test_it_answers_also_where_the_serving_engines_have_given_their_memory_away(
     assert published.free_engines == ["gate"]
 
 
-def test_versions_of_another_dtype_are_taken_where_they_never_go_live(
-    model_path: Path, tmp_path: Path
-) -> None:
+def test_the_gate_engine_accepts_versions_of_another_dtype(model_path: Path, tmp_path: Path) -> None:
     for file in model_path.iterdir():
         if file.suffix != ".safetensors":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -84,7 +82,7 @@ def test_versions_of_another_dtype_are_taken_where_they_never_go_live(
     assert all(torch.equal(found[name], halved[name].float()) for name in found)
 
 
-def test_the_plan_counts_its_memory() -> None:
+def test_the_plan_includes_the_gate_engines_memory() -> None:
     trainer = TrainerMemory(shape_of(KNOWN["Qwen3-4B"], "Qwen3-4B"), gpus=4, tokens=8192)
     without, with_it = (host_parts(trainer, 8, 0.0, HostUse(gate_engine=on)) for on in (False, True))
     assert with_it.keys() - without.keys() == {"the gate's engine"}

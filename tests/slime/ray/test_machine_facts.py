@@ -44,7 +44,7 @@ def checked(node: EngineNode, backend: str, transport: str = "disk") -> EngineNo
     return made
 
 
-def test_a_model_that_is_not_there_is_refused_by_name() -> None:
+def test_a_missing_model_is_rejected_by_name() -> None:
     with pytest.raises(
         ConfigError, match=r"10\.0\.0\.2, where engine-1 run, has no /models/x: put it on a file"
     ):
@@ -60,7 +60,9 @@ def test_a_model_that_is_not_there_is_refused_by_name() -> None:
         ("judge-engine-0", "vllm", False),
     ],
 )
-def test_engines_that_do_not_see_the_run_need_a_broadcast(engine: str, backend: str, refused: bool) -> None:
+def test_engines_without_access_to_the_run_folder_need_a_broadcast(
+    engine: str, backend: str, refused: bool
+) -> None:
     node = machine(False, [], engine)
     if refused:
         with pytest.raises(ConfigError, match="does not see /shared/run, through which weights go"):
@@ -69,7 +71,7 @@ def test_engines_that_do_not_see_the_run_need_a_broadcast(engine: str, backend: 
         checked(node, backend)
 
 
-def test_an_engine_elsewhere_listens_on_its_machines_address_and_keeps_its_folder(tmp_path: Path) -> None:
+def test_a_remote_engine_listens_on_its_machines_address_and_has_its_own_folder(tmp_path: Path) -> None:
     args: Any = SimpleNamespace(
         run_dir=str(tmp_path), engine_port=0, rollout_backend="embedded", engine_threads=1, engine_start_limit=9.0,
         max_running_requests=None, context_length=None, chunked_prefill_size=None, prm_context_length=None,
@@ -82,7 +84,7 @@ def test_an_engine_elsewhere_listens_on_its_machines_address_and_keeps_its_folde
     assert str(tmp_path / "there" / "processes" / "engine-1") in spec.command
 
 
-def test_engines_elsewhere_are_found_by_the_run_folder(tmp_path: Path) -> None:
+def test_remote_engines_are_found_through_the_run_folder(tmp_path: Path) -> None:
     assert engine_urls(tmp_path) == []
     engines_file(tmp_path).write_text(json.dumps({"engine-1": "http://10.0.0.2:21000"}))
     assert engine_urls(tmp_path) == ["http://10.0.0.2:21000"]

@@ -140,7 +140,7 @@ def args_of(words: list[str], env: dict[str, str]) -> Arguments:
 
 
 @pytest.mark.parametrize("script", EVERY)
-def test_a_dry_run_promises_exactly_what_a_start_keeps(script: str, pretended: Any) -> None:
+def test_a_dry_run_shows_the_placement_of_the_start(script: str, pretended: Any) -> None:
     words, env = words_of_script(script)
     args = args_of(words, env)
     split = split_of(args)
@@ -172,7 +172,7 @@ def check(args: Arguments, placed: Placement) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_fits_its_machines_and_prints_their_parts(script: str) -> None:
+def test_a_script_fits_its_machines_and_prints_their_components(script: str) -> None:
     words, env = words_of_script(script)
     machines = int(words[words.index("--machines") + 1])
     status, told = planned(words, env, machines, 8)
@@ -192,7 +192,7 @@ def test_every_script_of_several_machines_is_in_the_table() -> None:
     assert found == set(SCRIPTS)
 
 
-def test_with_engines_beside_trainers_every_machine_serves(pretended: Any) -> None:
+def test_with_colocated_engines_every_machine_serves(pretended: Any) -> None:
     words, env = words_of_script("swe-rl/run_swe_rl_4b_4nodes_colocate.sh")
     args = args_of(words, env)
     pretended([8] * 4)
@@ -211,7 +211,7 @@ def test_engines_fill_the_drivers_machine_first_and_the_fewest_others() -> None:
     assert seats.lines(TWO_ENGINES) == ["policy 2 x 2 GPUs", "judge 2 x 1 GPUs", "trainer 4"]
 
 
-def test_a_large_engine_is_seated_before_small_ones_take_its_room() -> None:
+def test_large_engines_are_placed_before_small_ones() -> None:
     split = GpuSplit((RunPart("rollout", 4, True, 1), RunPart("teacher", 4, True, 4)))
     assert seats_of(split, [Machine("a", 4), Machine("b", 4)]).engines == {
         "teacher": (0,),
@@ -235,7 +235,7 @@ def test_a_large_engine_is_seated_before_small_ones_take_its_room() -> None:
         ),
     ],
 )
-def test_what_has_no_room_is_refused_with_the_arithmetic(
+def test_a_placement_without_room_is_rejected_with_the_calculation(
     split: GpuSplit, gpus: tuple[int, ...], said: str
 ) -> None:
     with pytest.raises(ClusterError) as refusal:
@@ -243,7 +243,7 @@ def test_what_has_no_room_is_refused_with_the_arithmetic(
     assert said in str(refusal.value)
 
 
-def test_engines_of_a_machine_that_is_back_get_their_gpus_again(pretended: Any) -> None:
+def test_engines_of_a_returning_machine_get_their_gpus_again(pretended: Any) -> None:
     ray = pretended([4, 4, 4])
     placed = Placement(TWO_ENGINES)
     before = placed.sites["prm"]
@@ -259,7 +259,7 @@ def test_engines_of_a_machine_that_is_back_get_their_gpus_again(pretended: Any) 
     assert placed.of_trainers() == {"trainers"}
 
 
-def test_trainers_bound_to_a_machine_that_is_lost_take_another(pretended: Any) -> None:
+def test_trainers_of_a_lost_machine_move_to_another(pretended: Any) -> None:
     ray = pretended([4, 4])
     placed = Placement(GpuSplit((RunPart("actor", 8, True), RunPart("rollout", 0, True, 2)), shared=8))
     assert [site.node_id for site in placed.sites["rollout"]] == ["node-0"] * 4 + ["node-1"] * 4

@@ -58,7 +58,7 @@ def test_ranks_of_one_machine_listen_on_no_outside_address(fsdp_forks: Forks, tm
         assert one["merged"] == [[0, []], [1, [0.1]], [2, [0.1, 0.1]], [5, []], [6, [1.1]], [7, [1.1, 1.1]]]
 
 
-def test_one_rank_meets_nowhere(fsdp_forks: Forks, tmp_path: Path) -> None:
+def test_a_single_rank_needs_no_rendezvous(fsdp_forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     [found] = run(fsdp_forks, tmp_path, 1)
     assert set(found["listens"]) <= {"127.0.0.1"}  # type: ignore[call-overload]
@@ -67,7 +67,7 @@ def test_one_rank_meets_nowhere(fsdp_forks: Forks, tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_the_file_of_a_group_is_new_and_for_its_user_alone(tmp_path: Path) -> None:
+def test_the_rendezvous_file_is_new_and_private(tmp_path: Path) -> None:
     first, second = (arrange(tmp_path, 2, several_nodes=False) for _ in range(2))
     assert first.file != second.file
     folder = Path(second.file).parent
@@ -78,6 +78,6 @@ def test_the_file_of_a_group_is_new_and_for_its_user_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["tcp://127.0.0.1:29500", "tcp://10.0.0.1:29500", "env://"])
-def test_ranks_do_not_meet_at_an_open_port(place: str) -> None:
+def test_ranks_do_not_rendezvous_at_an_open_port(place: str) -> None:
     with pytest.raises(ValueError, match="ranks meet in a file"):
         join(0, 2, False, place, None, one_node=True)

@@ -27,7 +27,7 @@ def test_without_gpus_every_rank_gets_a_cpu_bundle() -> None:
     split.check(gpus=0)
 
 
-def test_debug_modes_and_colocation_leave_out_what_they_do_not_need() -> None:
+def test_debug_modes_and_colocation_omit_unneeded_components() -> None:
     def bundles(**flags: Any) -> int:
         return split_of(Arguments(num_train_processes=2, rollout_num_engines=3, **flags)).total
 
@@ -40,7 +40,7 @@ def test_debug_modes_and_colocation_leave_out_what_they_do_not_need() -> None:
         split_of(gpus)
 
 
-def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+def test_an_impossible_gpu_split_is_rejected_with_the_calculation() -> None:
     split = GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 2, True), RunPart("prm", 1, False)))
     with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 2 = 6 GPUs, but there are 4"):
         split.check(gpus=4)
@@ -51,7 +51,7 @@ def test_bundles_are_sorted_by_node_then_gpu() -> None:
     assert [site.bundle for site in in_node_order(sites)] == [2, 1, 0]
 
 
-def test_the_progress_line_shows_what_was_measured() -> None:
+def test_the_progress_line_shows_the_measurements() -> None:
     line = progress_line(7, {"weights/version": 8, "train/loss": -0.12345, "perf/train_time": 1.5})
     assert line == "rollout 7 | version 8 | loss -0.123 | train 1.5s"
     wrong = {"rollout/drop/refused": 2, "rollout/error_cat/timeout": 1, "rollout/error_cat/reward": 0}
@@ -68,7 +68,7 @@ def test_gpus_may_be_named_by_their_uuids() -> None:
 GROWS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
-def test_segments_grow_in_trainers_unless_the_user_says_otherwise() -> None:
+def test_trainers_use_expandable_segments_unless_configured() -> None:
     environ: dict[str, str] = {}
     let_segments_grow(environ)
     assert environ == GROWS
@@ -102,7 +102,7 @@ def test_memory_sharers_and_servers_use_torchs_default_segments(
         ("sglang", 0.0, math.inf),
     ],
 )
-def test_an_engine_that_builds_kernels_has_the_time_for_that_unless_somebody_says_otherwise(
+def test_an_engine_that_builds_kernels_gets_a_longer_start_timeout_unless_configured(
     backend: str, given: float | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime.arguments.rules.engine.check_external", lambda args: None)

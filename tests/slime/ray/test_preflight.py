@@ -24,7 +24,7 @@ def checkpoint(save: Path, lora: dict[str, object] | None) -> None:
     make_latest(folder)
 
 
-def test_adapters_that_the_checkpoint_does_not_have_are_refused_before_anything_starts(
+def test_adapters_that_differ_from_the_checkpoint_are_rejected_before_the_start(
     tmp_path: Path,
 ) -> None:
     names = {"lora_rank": 16, "lora_alpha": 32.0, "lora_target_modules": None, "lora_modules_to_save": None}
@@ -38,7 +38,7 @@ def test_adapters_that_the_checkpoint_does_not_have_are_refused_before_anything_
     check_before_start(Arguments(save=str(tmp_path / "new")), {})
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_anything_starts(
+def test_a_missing_tracker_package_is_rejected_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "find_spec", lambda name: None)
@@ -61,7 +61,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_anything_starts(
         ({"NETRC": __file__}, None, False),
     ],
 )
-def test_wandb_without_a_key_is_refused_before_anything_starts(
+def test_wandb_without_a_key_is_rejected_before_the_start(
     env: dict[str, str], mode: str | None, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -75,7 +75,7 @@ def told(calls: list[str]) -> list[str]:
     return [call for call in calls if call.startswith(("version", "trainers.export", "trainers.save"))]
 
 
-def test_the_trainer_goes_on_while_its_weights_go_live(run: Any, calls: list[str]) -> None:
+def test_the_trainer_continues_while_its_weights_go_live(run: Any, calls: list[str]) -> None:
     published = version(5)
     run.publish(published, overlap=True)
     assert run.busy and "tracker.log" not in calls
@@ -89,7 +89,7 @@ def test_the_trainer_goes_on_while_its_weights_go_live(run: Any, calls: list[str
     assert calls.count("tracker.log") == 1 and published.metrics["weights/version"] == 6
 
 
-def test_one_version_is_on_its_way_and_the_next_one_descends_from_it(run: Any, calls: list[str]) -> None:
+def test_the_next_version_descends_from_the_one_being_published(run: Any, calls: list[str]) -> None:
     run.publish(version(5), overlap=True)
     second = threading.Thread(target=run.publish, args=(version(6),))
     second.start()
@@ -106,7 +106,7 @@ def test_one_version_is_on_its_way_and_the_next_one_descends_from_it(run: Any, c
     assert calls.count("tracker.log") == 2
 
 
-def test_a_checkpoint_is_complete_before_an_engine_sees_its_weights(run: Any, calls: list[str]) -> None:
+def test_a_checkpoint_is_complete_before_engines_load_its_weights(run: Any, calls: list[str]) -> None:
     run.publish(version(4), overlap=True)
     until(lambda: len(told(calls)) == 3)
     assert told(calls) == ["trainers.export_weights", "trainers.save", "version 6 of rollout 4 begins"]
@@ -114,7 +114,7 @@ def test_a_checkpoint_is_complete_before_an_engine_sees_its_weights(run: Any, ca
     run.settle()
 
 
-def test_a_version_that_does_not_go_live_ends_the_run_at_the_next_look(run: Any, calls: list[str]) -> None:
+def test_a_version_that_fails_to_go_live_ends_the_run_at_the_next_check(run: Any, calls: list[str]) -> None:
     run.runtime = run.watcher
     run.publish(version(5), overlap=True)
     run.publisher.update.fails = True
@@ -150,7 +150,7 @@ def test_a_signal_logs_no_row_of_a_failed_version(run: Any, calls: list[str]) ->
     assert run.in_flight.state is VersionState.FAILED and "tracker.end_now" not in calls
 
 
-def test_a_version_goes_through_its_states_on_the_way_to_the_engines(run: Any, calls: list[str]) -> None:
+def test_a_version_passes_its_publication_states_in_order(run: Any, calls: list[str]) -> None:
     run.trainers.returned["train"] = {"loss": 1.0}
     found = version(5)
     assert found.state is VersionState.REQUESTED
@@ -181,7 +181,7 @@ def test_an_order_waits_until_the_version_in_flight_is_settled(
 
 
 @pytest.mark.parametrize("act", ["finish", "evaluate_after", "replace_trainer"])
-def test_what_needs_the_live_weights_waits_for_them(
+def test_operations_on_the_live_weights_wait_for_the_publication(
     act: str, run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.args.eval_interval = 1
@@ -251,9 +251,7 @@ def examination(calls: list[str]) -> list[str]:
     return [call for call in calls if call.startswith(kinds) and not call.endswith("begins")]
 
 
-def test_the_trainer_goes_on_while_engines_take_what_the_gate_has_passed(
-    examined: Any, calls: list[str]
-) -> None:
+def test_the_trainer_continues_while_engines_load_an_accepted_update(examined: Any, calls: list[str]) -> None:
     first = version(5)
     examined.publish(first, overlap=True)
     examined.train(version(6))
@@ -267,7 +265,7 @@ def test_the_trainer_goes_on_while_engines_take_what_the_gate_has_passed(
     assert calls.count("trainers.train") == 1 and "trainers.go_back" not in calls
 
 
-def test_a_step_that_the_gate_shrinks_is_written_again_before_its_checkpoint_and_the_engines(
+def test_a_step_shortened_by_the_gate_is_written_again_before_checkpoint_and_engines(
     examined: Any, calls: list[str]
 ) -> None:
     gate = examined.publisher.gate
@@ -297,7 +295,7 @@ def refuse(update: Any) -> None:
     update.go.set()
 
 
-def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_again_on_the_live_one(
+def test_a_batch_trained_on_a_version_rejected_by_engines_is_retrained_on_the_live_one(
     examined: Any, calls: list[str]
 ) -> None:
     first = version(5)
@@ -317,7 +315,7 @@ def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_ag
     assert (first.state, following.state) == (VersionState.REJECTED, VersionState.LIVE)
 
 
-def test_a_version_that_is_refused_while_a_batch_is_awaited_costs_no_training(
+def test_a_version_rejected_while_waiting_for_a_batch_repeats_no_training(
     examined: Any, calls: list[str]
 ) -> None:
     examined.runtime = examined.watcher
@@ -338,7 +336,7 @@ def held_back(run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_the_next_batch_trains_while_the_candidate_answers_and_its_checkpoint_counts_when_it_has_passed(
+def test_the_next_batch_trains_during_the_answer_check_which_validates_the_checkpoint(
     examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_back(examined, calls, monkeypatch)
@@ -361,7 +359,7 @@ def test_the_next_batch_trains_while_the_candidate_answers_and_its_checkpoint_co
     )
 
 
-def test_of_a_candidate_that_answers_wrong_no_checkpoint_counts_and_the_batch_behind_it_is_trained_again(
+def test_a_rejected_candidate_has_no_valid_checkpoint_and_its_next_batch_is_retrained(
     examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_back(examined, calls, monkeypatch)
@@ -399,7 +397,7 @@ def test_a_batch_after_a_candidate_ended_by_an_order_is_not_trained_again_first(
     ("rollout_id", "rate", "flag"),
     [(5, 0.5, ""), (4, 1.0, "async_save"), (8, 1.0, ""), (5, 1.0, "colocate")],
 )
-def test_with_a_lower_rate_shared_gpus_or_the_last_checkpoint_the_trainer_waits_until_the_version_is_live(
+def test_the_trainer_waits_for_the_live_version_with_a_lower_rate_shared_gpus_or_at_the_end(
     rollout_id: int, rate: float, flag: str, examined: Any, calls: list[str]
 ) -> None:
     examined.publisher.gate.rate = rate
@@ -414,7 +412,7 @@ def test_with_a_lower_rate_shared_gpus_or_the_last_checkpoint_the_trainer_waits_
     assert examination(calls)[-1] == "trainers.keep_state" and not examined.busy
 
 
-def test_a_trainer_that_died_meanwhile_is_replaced_in_any_state_of_the_version(
+def test_a_crashed_trainer_is_replaced_in_any_publication_state(
     examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined.runtime = examined.budget = examined.placement = examined.watcher
@@ -431,7 +429,7 @@ def test_a_trainer_that_died_meanwhile_is_replaced_in_any_state_of_the_version(
 
 
 @pytest.mark.parametrize(("kept", "exports"), [(True, 0), (False, 1)])
-def test_weights_that_a_service_has_forgotten_are_kept_there_again_when_a_trainer_begins(
+def test_weights_lost_by_a_service_are_saved_there_again_at_a_trainers_start(
     kept: bool, exports: int, run: Any, calls: list[str], tmp_path: Path
 ) -> None:
     checksum = write_version(tmp_path / "v000005", RentedWeights("some/model", "tinker://model_1/v000005"))
@@ -442,7 +440,7 @@ def test_weights_that_a_service_has_forgotten_are_kept_there_again_when_a_traine
     assert calls.count("trainers.export_weights") == exports
 
 
-def test_a_trainer_begins_again_where_a_service_has_forgotten_the_weights_that_serve(run: Any) -> None:
+def test_a_trainer_restarts_if_a_service_has_lost_the_live_weights(run: Any) -> None:
     run.args.rollout_backend, run.runtime, run.progress.trained = "rented", run.watcher, 5
     [engine] = run.publisher.own_engines
     engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None)

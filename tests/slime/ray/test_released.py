@@ -26,7 +26,7 @@ def engine(tmp_path: Path) -> Iterator[records.ProcessRecord]:
     control.terminate(record, grace=0.0)
 
 
-def test_a_driver_that_starts_ends_an_engine_that_an_earlier_one_left_without_its_memory(
+def test_a_starting_driver_ends_an_engine_left_without_memory(
     engine: records.ProcessRecord, tmp_path: Path
 ) -> None:
     noted = ReleasedEngine(tmp_path, "engine-0")
@@ -37,7 +37,7 @@ def test_a_driver_that_starts_ends_an_engine_that_an_earlier_one_left_without_it
 
 
 @pytest.mark.parametrize("noted", ["1/another", ""])
-def test_one_that_has_its_memory_or_started_since_serves_on(
+def test_an_engine_with_memory_or_restarted_continues_to_serve(
     engine: records.ProcessRecord, tmp_path: Path, noted: str
 ) -> None:
     note = ReleasedEngine(tmp_path, "engine-0")
@@ -47,7 +47,7 @@ def test_one_that_has_its_memory_or_started_since_serves_on(
     assert engine.alive()
 
 
-def test_an_engine_that_is_gone_and_one_of_another_machine_leave_nothing(tmp_path: Path) -> None:
+def test_ended_and_remote_engines_leave_no_memory_record(tmp_path: Path) -> None:
     gone, elsewhere = ReleasedEngine(tmp_path, "engine-0"), ReleasedEngine(tmp_path, None)
     gone.note("7/0")
     elsewhere.note("7/0")
@@ -63,7 +63,7 @@ STARTED = (
 )  # fmt: skip
 
 
-def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_nothing_of_allocators(
+def test_a_driver_ends_engines_without_memory_before_adopting_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = MagicMock()

@@ -12,7 +12,9 @@ from slime.ray import rollouts
 from slime.ray.waiting import WaitTimeout
 
 
-def test_a_manager_that_stops_while_its_state_is_written_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_manager_that_dies_while_writing_its_state_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its batch had come by then, so no limit of the rollout applies any more."""
     replaced_after: list[int] = []
 

@@ -28,7 +28,7 @@ os._exit(143)
 """
 
 
-def test_auto_does_not_join_another_user_s_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automatic_mode_does_not_join_another_users_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     def raylet(user: int) -> SimpleNamespace:
         return SimpleNamespace(info={"name": "raylet", "uids": SimpleNamespace(real=user)})
 
@@ -42,7 +42,7 @@ def test_auto_does_not_join_another_user_s_ray(monkeypatch: pytest.MonkeyPatch) 
     runtime._reach("auto")
 
 
-def test_rays_agents_do_not_outlive_a_driver_that_was_told_to_stop(tmp_path: Path) -> None:
+def test_rays_agents_end_with_a_stopped_driver(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, timeout=120
     )

@@ -32,11 +32,11 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -
     return str(found.value)
 
 
-def test_a_refusal_that_is_written_for_people_is_shown_as_it_is(
+def test_a_configuration_error_of_a_hook_is_shown_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refused(tmp_path, monkeypatch, Refusal("port 30000 is taken")) == "port 30000 is taken"
 
 
-def test_what_else_a_hook_raises_names_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_exceptions_of_a_hook_name_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(tmp_path, monkeypatch, KeyError("port")) == f"--service-path {HOOK}: 'port'"

@@ -102,7 +102,7 @@ def test_rollout_numbers_continue_after_a_rollback(tmp_path: Path, monkeypatch: 
     assert (orders.trained, orders.pinned) == (7, 4)
 
 
-def test_engines_start_and_leave_before_a_trainer_loads(
+def test_engines_start_and_release_memory_before_a_trainer_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -113,7 +113,7 @@ def test_engines_start_and_leave_before_a_trainer_loads(
     ]  # fmt: skip
 
 
-def test_a_trainer_that_stays_loads_after_its_engines_have_started(
+def test_a_trainer_that_stays_loaded_loads_after_its_engines_have_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -121,7 +121,7 @@ def test_a_trainer_that_stays_loads_after_its_engines_have_started(
     assert seen(calls) == ["watcher.wait_ready", "trainers.load", "trainers.export_weights", "update.publish"]
 
 
-def test_on_gpus_of_their_own_trainers_load_while_engines_start(
+def test_on_separate_gpus_trainers_load_while_engines_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -130,7 +130,7 @@ def test_on_gpus_of_their_own_trainers_load_while_engines_start(
     assert seen(calls)[:2] == ["trainers.load", "watcher.wait_ready"]
 
 
-def test_trainers_write_and_leave_before_engines_take_their_memory_back(
+def test_trainers_export_and_offload_before_engines_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -140,9 +140,7 @@ def test_trainers_write_and_leave_before_engines_take_their_memory_back(
     ]  # fmt: skip
 
 
-def test_engines_come_back_also_where_no_update_is_due(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_resume_even_without_an_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     run = make_run(calls, tmp_path, monkeypatch)
     run.args.update_weights_interval = 4

@@ -81,7 +81,7 @@ def test_a_version_that_went_live_since_the_last_checkpoint_is_saved_once(make: 
     assert run.trainers.saved == [(5, 6, 5)] and not run.unsaved()
 
 
-def test_untrained_progress_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
+def test_unpublished_progress_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
     run = make(**APART)
     run.args.update_weights_interval = 4
     trained = version(5)
@@ -93,7 +93,7 @@ def test_untrained_progress_goes_live_and_is_saved(make: Callable[..., Any], cal
     assert run.in_flight.state is VersionState.LIVE
 
 
-def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
+def test_a_rejected_version_is_not_saved(make: Callable[..., Any], calls: list[str]) -> None:
     run = make(**APART)
     run.publisher.gate = Gate(calls)
     run.publisher.files.remember = lambda live: None
@@ -107,7 +107,7 @@ def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any]
     assert calls.index("trainers.go_back") < calls.index("trainers.save")
 
 
-def test_a_version_that_was_gone_back_to_is_not_saved_again(make: Callable[..., Any]) -> None:
+def test_a_restored_version_is_not_saved_again(make: Callable[..., Any]) -> None:
     run = make(**APART)
     run.progress.trained = 7
     assert run.unsaved()
@@ -116,7 +116,7 @@ def test_a_version_that_was_gone_back_to_is_not_saved_again(make: Callable[..., 
     assert not run.unsaved() and run.trainers.saved == []
 
 
-def test_on_shared_gpus_a_trainer_saves_from_where_it_has_stepped_aside_to(
+def test_on_shared_gpus_an_offloaded_trainer_saves_from_cpu_memory(
     make: Callable[..., Any], calls: list[str]
 ) -> None:
     run = make()
@@ -128,7 +128,7 @@ def test_on_shared_gpus_a_trainer_saves_from_where_it_has_stepped_aside_to(
     assert run.trainers.saved == [(5, 6, 5)] and "engine.release_memory" not in calls
 
 
-def test_an_adapter_that_serves_is_saved_as_a_whole_model_and_engines_get_their_memory_back(
+def test_a_stop_saves_a_live_adapter_as_a_full_model_and_resumes_engines(
     make: Callable[..., Any], calls: list[str], tmp_path: Path
 ) -> None:
     run = make()
@@ -143,7 +143,7 @@ def test_an_adapter_that_serves_is_saved_as_a_whole_model_and_engines_get_their_
     assert run.trainers.saved == [(5, 6, 4)]
 
 
-def test_the_next_look_around_is_the_place_to_stop_and_a_lost_trainer_is_not_replaced(
+def test_a_stop_takes_effect_at_the_next_check_and_replaces_no_lost_trainer(
     make: Callable[..., Any],
 ) -> None:
     run = make(**APART)
@@ -155,7 +155,7 @@ def test_the_next_look_around_is_the_place_to_stop_and_a_lost_trainer_is_not_rep
         run.recover(TrainerDied("it died"))
 
 
-def test_an_evaluation_does_not_hold_up_a_stop(
+def test_an_evaluation_does_not_delay_a_stop(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run: Any = make(**APART)
@@ -186,7 +186,7 @@ def test_without_anything_to_save_a_driver_ends_at_once(make: Callable[..., Any]
         OrderlyStop(make(**APART)).signalled(signal.SIGTERM, None)
 
 
-def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not(
+def test_a_second_signal_ends_a_saving_driver_but_a_duplicate_delivery_does_not(
     make: Callable[..., Any], ended: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)
@@ -213,7 +213,7 @@ def test_a_stop_succeeds_with_a_full_disk(
     assert run.stopping
 
 
-def test_a_checkpoint_that_takes_too_long_is_given_up(
+def test_a_checkpoint_that_takes_too_long_is_abandoned(
     make: Callable[..., Any], ended: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = make(**APART)
@@ -227,7 +227,7 @@ def test_a_checkpoint_that_takes_too_long_is_given_up(
     assert "stopped without a checkpoint: it was not written within 0.05 s" in caplog.text
 
 
-def test_a_version_that_does_not_go_live_ends_the_stop_without_a_checkpoint(
+def test_a_stop_during_a_failed_publication_writes_no_checkpoint(
     make: Callable[..., Any], ended: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = make(**APART)

@@ -45,7 +45,7 @@ def arguments(tmp_path: Path, model: str, *flags: str) -> Any:
         ("Qwen3-4B", (), math.inf, 120),
     ],
 )
-def test_the_limit_follows_the_bytes_of_a_checkpoint_and_the_disk(
+def test_the_stop_limit_follows_checkpoint_size_and_disk_speed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     model: str,
@@ -68,7 +68,7 @@ def test_the_limit_follows_the_bytes_of_a_checkpoint_and_the_disk(
         (("--weight-update-timeout", "0", "--load-timeout", "0"), 8 * 10**9, math.inf, 1800, 0),
     ],
 )
-def test_a_large_model_has_the_time_that_its_files_take_on_a_slow_disk(
+def test_the_stop_limit_of_a_large_model_allows_for_a_slow_disk(
     tmp_path: Path, flags: tuple[str, ...], size: int, update: float, save: float, load: float
 ) -> None:
     args = arguments(tmp_path, "Qwen3-4B", *flags)
@@ -78,7 +78,7 @@ def test_a_large_model_has_the_time_that_its_files_take_on_a_slow_disk(
     assert (update_limit(args), save_limit(args), load_limit(args)) == (update, save, load)
 
 
-def test_a_trainer_on_the_cpu_has_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_trainer_has_the_minimum_stop_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "disk_speed", lambda folder: pytest.fail("its disk is measured"))
     args = arguments(tmp_path, "Qwen3-0.6B")
     args.actor_num_gpus_per_node = 0

@@ -55,20 +55,20 @@ def test_vllms_answer_keeps_its_ids_and_log_probs() -> None:
     assert (body["temperature"], body["top_k"], body["stop_token_ids"], body["seed"]) == (0.5, 20, [2], 3)
 
 
-def test_fireworks_answer_has_its_raw_log_probs_not_those_of_the_temperature() -> None:
+def test_fireworks_answers_have_log_probs_at_temperature_1() -> None:
     service, _ = endpoint(always(FIREWORKS))
     found = service.sampler(None).sample(SamplingRequest([5], most=2, temperature=0.5)).result()
     assert (found.ids, found.log_probs, found.ended) == ([19, 13], [-0.5, -0.25], False)
 
 
-def test_log_probs_of_a_prompt_leave_out_its_first_token_and_the_new_one() -> None:
+def test_prompt_log_probs_exclude_the_first_and_the_generated_token() -> None:
     echoed = {**VLLM, "logprobs": {"token_logprobs": [None, -1.0, -2.0, -3.0]}}
     service, asked = endpoint(always(echoed))
     assert service.sampler(None).log_probs([5, 6, 7]).result() == [-1.0, -2.0]
     assert (asked[0]["echo"], asked[0]["max_tokens"]) == (True, 1)
 
 
-def test_an_endpoint_that_returns_text_alone_is_refused_with_the_reason() -> None:
+def test_an_endpoint_that_returns_only_text_is_rejected_with_the_reason() -> None:
     service, _ = endpoint(always(TEXT_ALONE))
     with pytest.raises(ConfigError, match="returns no token ids") as refusal:
         service.check()
@@ -93,7 +93,7 @@ def test_a_status_is_retryable_or_not(status: int, kind: type[Exception]) -> Non
     assert "\n" not in str(failure.value)
 
 
-def test_an_endpoint_that_is_away_or_forgets_its_log_probs_is_asked_again() -> None:
+def test_an_unavailable_endpoint_or_missing_log_probs_are_retried() -> None:
     def away(body: dict[str, Any]) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
@@ -103,7 +103,7 @@ def test_an_endpoint_that_is_away_or_forgets_its_log_probs_is_asked_again() -> N
             service.sampler(None).sample(SamplingRequest([5], most=1)).result()
 
 
-def test_nothing_is_trained_there() -> None:
+def test_completion_endpoints_do_not_support_training() -> None:
     service, _ = endpoint(always(VLLM))
     for train in (service.new, lambda: service.resume("state")):
         with pytest.raises(ConfigError, match="only samples"):
@@ -112,6 +112,6 @@ def test_nothing_is_trained_there() -> None:
         service.sampler("some-version")
 
 
-def test_an_address_is_needed() -> None:
+def test_an_address_is_required() -> None:
     with pytest.raises(ConfigError, match="--rented-url"):
         CompletionsService(ServiceSettings("some-model"))

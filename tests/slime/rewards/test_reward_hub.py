@@ -89,7 +89,7 @@ def sample(index: int = 0, **changes: object) -> Sample:
     return Sample(**({"index": index, "prompt": "1+1=", "response": "2", "label": "2"} | changes))
 
 
-async def test_the_type_comes_from_the_flag_and_the_samples_own_one_wins(reward_args: MakeRewardArgs) -> None:
+async def test_the_samples_reward_type_overrides_the_flag(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="math")
     assert await async_rm(args, sample()) == 1.0
     assert await async_rm(args, sample(response="3")) == 0.0
@@ -97,7 +97,7 @@ async def test_the_type_comes_from_the_flag_and_the_samples_own_one_wins(reward_
     assert (await async_rm(args, dapo))["score"] == 1.0  # type: ignore[index]
 
 
-async def test_boxed_types_judge_only_what_is_boxed(reward_args: MakeRewardArgs) -> None:
+async def test_boxed_types_judge_only_the_boxed_answer(reward_args: MakeRewardArgs) -> None:
     args = reward_args(rm_type="boxed_f1")
     assert await async_rm(args, sample(response=r"It is \boxed{red} not blue", label="red")) == 1.0
     assert await async_rm(args, sample(response="red", label="red")) == 0.0
@@ -129,7 +129,7 @@ async def test_a_remote_reward_gets_prompt_response_and_label(
     assert await async_rm(args, sample()) == {"score": 0.5, "why": "half"}
 
 
-async def test_a_remote_reward_that_stumbles_is_asked_again(
+async def test_a_failing_remote_reward_is_retried(
     reward_args: MakeRewardArgs, reward_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime.rollout.rm_hub.remote.FIRST_PAUSE", 0.01)
@@ -149,7 +149,9 @@ async def test_a_remote_reward_that_stumbles_is_asked_again(
         await async_rm(reward_args(rm_type="remote_rm", rm_url=url), sample())
 
 
-async def test_a_server_that_is_away_is_named_within_the_time_limit(reward_args: MakeRewardArgs) -> None:
+async def test_an_unreachable_reward_server_is_reported_within_the_time_limit(
+    reward_args: MakeRewardArgs,
+) -> None:
     args = reward_args(rm_type="remote_rm", rm_url="http://127.0.0.1:9/", rollout_reward_timeout=0.5)
     began = time.monotonic()
     with pytest.raises(RewardError, match="sample 3"):
@@ -157,7 +159,7 @@ async def test_a_server_that_is_away_is_named_within_the_time_limit(reward_args:
     assert time.monotonic() - began < 2
 
 
-async def test_functions_of_ones_own_async_or_not(reward_args: MakeRewardArgs, own: str) -> None:
+async def test_custom_functions_may_be_async_or_not(reward_args: MakeRewardArgs, own: str) -> None:
     found = await async_rm(
         reward_args(custom_rm_path=f"{own}:by_length"), sample(response="abc"), evaluation=True
     )
@@ -175,7 +177,7 @@ async def test_functions_that_block_run_side_by_side_in_threads(
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_reward_model_of_the_documents_gets_texts(reward_args: MakeRewardArgs, own: str) -> None:
+async def test_the_documented_reward_model_gets_texts(reward_args: MakeRewardArgs, own: str) -> None:
     args = reward_args(custom_rm_path=own, prm_model_path="m")
     told = sample(metadata={"next_state": "thanks"})
     assert await async_rm(args, told) == len("m|1+1=|2|thanks")
@@ -187,7 +189,7 @@ async def test_a_reward_model_of_the_documents_gets_texts(reward_args: MakeRewar
     ]
 
 
-async def test_a_group_is_rewarded_at_once_where_the_function_takes_samples(
+async def test_a_function_of_several_samples_rewards_a_whole_group(
     reward_args: MakeRewardArgs, own: str
 ) -> None:
     args = reward_args(custom_rm_path=f"{own}:group", group_rm=True)
@@ -216,7 +218,7 @@ async def test_a_group_is_rewarded_at_once_where_the_function_takes_samples(
         ("freezes_its_loop", "timeout", r"sample 5: no answer in 0.2 s"),
     ],
 )
-async def test_a_reward_that_fails_names_its_sample_and_is_counted(
+async def test_a_failing_reward_is_counted_and_its_sample_named(
     reward_args: MakeRewardArgs, own: str, name: str, kind: str, complaint: str
 ) -> None:
     args = reward_args(custom_rm_path=f"{own}:{name}", rollout_reward_timeout=0.2)
@@ -249,7 +251,7 @@ async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: MakeRewar
         ("wrong", "without score"),
     ],
 )
-async def test_what_is_no_reward_is_refused(
+async def test_an_invalid_reward_value_is_rejected(
     reward_args: MakeRewardArgs, own: str, name: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):

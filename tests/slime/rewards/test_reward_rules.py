@@ -30,7 +30,7 @@ from slime.rollout.rm_hub.text import f1_reward, gpqa_reward
         ("no box at all", None),
     ],
 )
-def test_the_last_box_is_the_answer(text: str, answer: str | None) -> None:
+def test_the_last_boxed_expression_is_the_answer(text: str, answer: str | None) -> None:
     assert last_boxed(text) == answer
 
 
@@ -80,11 +80,11 @@ def test_numbers_and_words_are_compared_without_algebra(answer: str, label: str,
         ("\\boxed{" + "+".join("x" * 2000) + "}", "x", 0.0),
     ],
 )
-def test_math_takes_what_is_equal_and_nothing_else(response: str, label: object, reward: float) -> None:
+def test_math_accepts_exactly_equal_answers(response: str, label: object, reward: float) -> None:
     assert math_reward(response, label) == reward
 
 
-def test_an_answer_that_algebra_never_finishes_is_wrong_and_the_next_one_is_judged(
+def test_an_answer_that_algebra_cannot_finish_is_wrong_and_the_next_one_is_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grader = Grader(1)
@@ -108,7 +108,7 @@ def test_a_server_with_more_than_a_thousand_open_files_still_grades() -> None:
         assert grader.same("x + 1", "1 + x")
 
 
-def test_deepscaler_counts_only_what_follows_the_thoughts() -> None:
+def test_deepscaler_reads_only_the_text_after_the_reasoning() -> None:
     assert deepscaler_reward(r"<think>\boxed{1}</think> so \boxed{2}", "2") == 1.0
     assert deepscaler_reward(r"<think>\boxed{2}</think> so 2", "2") == 0.0
     assert deepscaler_reward(r"<think>\boxed{2}", "2") == 0.0
@@ -147,11 +147,13 @@ def test_f1_is_the_overlap_of_words() -> None:
         ("Answering this is hard", "A", {}, 0.0),
     ],
 )
-def test_gpqa_finds_the_letter(response: str, label: object, metadata: dict[str, Any], reward: float) -> None:
+def test_gpqa_extracts_the_letter(
+    response: str, label: object, metadata: dict[str, Any], reward: float
+) -> None:
     assert gpqa_reward(response, label, metadata) == reward
 
 
-def test_gpqa_without_a_right_choice_is_refused() -> None:
+def test_gpqa_without_a_correct_choice_is_rejected() -> None:
     with pytest.raises(RewardError, match="correct_letter"):
         gpqa_reward("A", "the third one", {"choices": ["x", "y"]})
 
@@ -232,18 +234,18 @@ FOLLOWED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "follows", "fails"), FOLLOWED, ids=[row[0] for row in FOLLOWED])
-def test_each_instruction_has_a_text_that_follows_it_and_one_that_does_not(
+def test_each_instruction_accepts_its_example_and_rejects_its_counterexample(
     name: str, given: dict[str, Any], follows: str, fails: str
 ) -> None:
     assert CHECKS[name](follows, given)
     assert not CHECKS[name](fails, given)
 
 
-def test_every_instruction_has_its_example() -> None:
+def test_every_instruction_has_an_example() -> None:
     assert {row[0] for row in FOLLOWED} == set(CHECKS)
 
 
-def test_ifbench_wants_all_instructions_followed_and_names_those_it_cannot_check() -> None:
+def test_ifbench_requires_all_instructions_and_reports_unsupported_ones() -> None:
     both = {
         "instruction_id_list": ["punctuation:no_comma", "startend:end_checker"],
         "kwargs": [{}, {"end_phrase": "bye", "num_words": None}],

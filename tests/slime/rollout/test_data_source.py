@@ -31,9 +31,7 @@ def dicts(groups: list[list[Sample]]) -> list[list[dict[str, Any]]]:
     return [[sample.to_dict() for sample in group] for group in groups]
 
 
-def test_a_group_has_n_samples_of_one_prompt_with_indices_of_their_own(
-    make_args: ParseArgs, rows: Rows
-) -> None:
+def test_a_group_has_n_samples_of_one_prompt_with_unique_indices(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows, "--n-samples-per-prompt", "3", "--label-key", "label"))
     groups = source.get_samples(2)
     assert [[s.index for s in group] for group in groups] == [[0, 1, 2], [3, 4, 5]]
@@ -49,7 +47,7 @@ def test_a_request_may_span_several_epochs(make_args: ParseArgs) -> None:
     assert source.metrics()["rollout/data/epoch"] == 2.5
 
 
-def test_every_epoch_has_another_order_that_depends_on_the_seed_alone(
+def test_every_epoch_has_a_different_order_that_depends_only_on_the_seed(
     make_args: ParseArgs, rows: Rows
 ) -> None:
     args = make_args(rows, "--rollout-shuffle")
@@ -62,21 +60,21 @@ def test_every_epoch_has_another_order_that_depends_on_the_seed_alone(
     assert prompts(other.get_samples(20)) != first
 
 
-def test_groups_that_come_back_go_out_first(make_args: ParseArgs, rows: Rows) -> None:
+def test_returned_groups_are_issued_first(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows))
     groups = source.get_samples(3)
     source.add_samples([groups[1]])
     assert prompts(source.get_samples(2)) == ["1+1=", "3+1="]
 
 
-def test_a_group_of_another_size_is_not_taken_back(make_args: ParseArgs, rows: Rows) -> None:
+def test_a_group_of_another_size_is_rejected_by_the_buffer(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows, "--n-samples-per-prompt", "2"))
     [group] = source.get_samples(1)
     with pytest.raises(DataError, match="--n-samples-per-prompt 2"):
         source.add_samples([group[:1]])
 
 
-def test_the_buffer_is_saved_with_half_finished_answers(make_args: ParseArgs, rows: Rows) -> None:
+def test_the_buffer_is_saved_with_partial_answers(make_args: ParseArgs, rows: Rows) -> None:
     args = make_args(rows)
     source = Source(args)
     [group], [done] = source.get_samples(1), source.get_samples(1)
@@ -92,7 +90,7 @@ def test_the_buffer_is_saved_with_half_finished_answers(make_args: ParseArgs, ro
     assert prompts(again.get_samples(1)) == ["2+1="]
 
 
-def test_what_is_out_for_a_later_batch_is_handed_out_again_after_a_restart(
+def test_groups_issued_for_a_later_batch_are_issued_again_after_a_restart(
     make_args: ParseArgs, rows: Rows
 ) -> None:
     args = make_args(rows)
@@ -113,7 +111,7 @@ def test_what_is_out_for_a_later_batch_is_handed_out_again_after_a_restart(
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=8), cut=st.integers(0, 7), data=st.data())
-def test_a_resumed_run_gets_the_groups_that_the_other_one_gets(
+def test_a_resumed_run_gets_the_same_groups_as_an_uninterrupted_one(
     sizes: list[int], cut: int, data: DataObject
 ) -> None:
     """Whatever was dropped or given back before, from the saved state on nobody can tell the two apart."""
@@ -144,7 +142,7 @@ def _arguments_for_hypothesis(make_args: ParseArgs, rows: Rows) -> None:
     RESUME["args"] = make_args(rows, "--rollout-shuffle", "--n-samples-per-prompt", "2")
 
 
-def test_a_state_that_cannot_be_written_leaves_the_one_before(make_args: ParseArgs, rows: Rows) -> None:
+def test_a_state_that_cannot_be_written_keeps_the_previous_one(make_args: ParseArgs, rows: Rows) -> None:
     args = make_args(rows)
     source = Source(args)
     source.get_samples(2)
@@ -159,14 +157,14 @@ def test_a_state_that_cannot_be_written_leaves_the_one_before(make_args: ParseAr
     assert state_path(args.save, 0).read_text() == before
 
 
-def test_other_prompts_than_before_are_refused(make_args: ParseArgs, rows: Rows) -> None:
+def test_changed_prompts_are_rejected(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows))
     source.save(0)
     with pytest.raises(DataError, match="19 usable prompts, but 20 when the state was saved"):
         Source(make_args(rows[:-1])).load(0)
 
 
-def test_without_the_state_of_a_rollout_the_newest_one_before_counts(
+def test_without_a_rollouts_state_the_newest_earlier_one_is_used(
     make_args: ParseArgs, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     args = make_args(rows)
@@ -189,14 +187,14 @@ def takes_too_many(args: Arguments, rollout_id: int, buffer: list[Any], num_samp
     return list(buffer)
 
 
-def test_a_buffer_filter_chooses_what_is_used_again(make_args: ParseArgs, rows: Rows) -> None:
+def test_a_buffer_filter_selects_the_reused_groups(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows, "--buffer-filter-path", f"{__file__}:newest_first"))
     groups = source.get_samples(3)
     source.add_samples(groups)
     assert prompts(source.get_samples(2)) == ["2+1=", "1+1="]
 
 
-def test_a_buffer_filter_that_leaves_groups_in_the_buffer_is_refused(
+def test_a_buffer_filter_that_keeps_groups_in_the_buffer_is_rejected(
     make_args: ParseArgs, rows: Rows
 ) -> None:
     source = Source(make_args(rows, "--buffer-filter-path", f"{__file__}:takes_too_many"))

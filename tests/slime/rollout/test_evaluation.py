@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @given(n=st.integers(1, 8), data=st.data())
-def test_pass_at_k_is_the_share_of_choices_of_k_that_hold_a_solution(n: int, data: DataObject) -> None:
+def test_pass_at_k_is_the_share_of_k_subsets_with_a_solution(n: int, data: DataObject) -> None:
     solved, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     answers = [True] * solved + [False] * (n - solved)
     choices = [any(choice) for choice in itertools.combinations(answers, k)]
@@ -79,7 +79,7 @@ def test_every_data_set_has_its_scores_lengths_and_pass_rates(
     assert again.data["small"]["rewards"] == small["rewards"], "the same seeds at every evaluation"
 
 
-def test_a_configuration_file_gives_each_data_set_settings_of_its_own(
+def test_a_configuration_file_has_settings_for_each_data_set(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.jsonl", [{"question": "what", "label": "x"}])
@@ -120,13 +120,13 @@ def test_a_wrong_configuration_file_is_refused(
         make_args(rows, "--eval-config", str(tmp_path / "eval.yaml"))
 
 
-def test_two_data_sets_of_one_name_are_refused(make_args: ParseArgs, rows: Rows, tmp_path: Path) -> None:
+def test_two_data_sets_with_one_name_are_rejected(make_args: ParseArgs, rows: Rows, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows)
     with pytest.raises(ConfigError, match="one name"):
         make_args(rows, "--eval-prompt-data", "a", path, "a", path)
 
 
-def test_a_sample_that_fails_is_tried_again_and_then_counts_as_wrong(
+def test_a_failing_sample_is_retried_and_then_counts_as_wrong(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     codes = iter([None, 400, 400, 400, 400, 400])
@@ -139,7 +139,7 @@ def test_a_sample_that_fails_is_tried_again_and_then_counts_as_wrong(
     assert output.metrics["eval/a/error_cat/refused"] == 1
 
 
-def test_an_evaluation_of_which_nothing_came_is_an_error(
+def test_an_evaluation_without_results_is_an_error(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     fake.failure = lambda request: 400
@@ -152,7 +152,7 @@ def my_log(rollout_id: int, args: Arguments, data: dict[str, Any], extra_metrics
     return True
 
 
-def test_the_service_evaluates_beside_a_rollout_and_leaves_its_prompts_alone(
+def test_an_evaluation_during_a_rollout_does_not_consume_its_prompts(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "a.jsonl", rows[:2])

@@ -34,7 +34,7 @@ async def runs_out_of_time() -> None:
     await asyncio.wait_for(asyncio.sleep(5), 0.1)
 
 
-def test_an_async_function_that_blocks_is_named_and_ends_the_wait() -> None:
+def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
     with pytest.raises(
         ConfigError, match=r"test_event_loop.py:\d+ \(forgets_to_await\) holds its event loop"
     ):
@@ -42,13 +42,13 @@ def test_an_async_function_that_blocks_is_named_and_ends_the_wait() -> None:
     assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself is sound
 
 
-def test_one_that_blocks_for_a_while_is_told_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_temporarily_blocking_function_is_reported_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     assert event_loop.run(forgets_to_await(0.6), patience=30.0) == 5
     [told] = [record.message for record in caplog.records]
     assert "(forgets_to_await) has held the event loop of all rollouts" in told
 
 
-def test_waiting_is_not_blocking_and_a_time_limit_of_the_work_is_its_own(
+def test_waiting_is_not_blocking_and_a_timeout_of_the_work_is_passed_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert event_loop.run(waits(), patience=0.2) == 6
@@ -67,7 +67,7 @@ class ReadyTooLate(Future[int]):
         return super().result(timeout)
 
 
-def test_what_ends_just_after_the_wait_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_just_after_the_wait_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(work: Any, loop: object) -> ReadyTooLate:
         work.close()
         return ReadyTooLate()

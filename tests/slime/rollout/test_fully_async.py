@@ -62,7 +62,7 @@ def simulate(
     width=st.integers(1, 20),
     seed=st.integers(0, 10**6),
 )
-def test_no_schedule_breaks_the_bound_or_locks_up(
+def test_no_schedule_exceeds_the_staleness_bound_or_deadlocks(
     batch: int, bound: int, ahead: int, width: int, seed: int
 ) -> None:
     ages = simulate(batch, bound, min(ahead, bound), 25, width, random.Random(seed))
@@ -106,7 +106,7 @@ def test_the_versions_in_a_batch_are_no_older_than_allowed(
     assert max(handed_out) < 6 * 4 + (bound + 1) * 4, "none is dropped for its age"
 
 
-def test_a_batch_is_there_at_once_when_training_takes_longer(
+def test_a_batch_is_ready_at_once_if_training_takes_longer(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     fake.seconds_per_token = 0.25
@@ -135,7 +135,7 @@ def test_groups_wait_for_new_weights_and_log_it_if_none_come(
     assert len(fake.requests) == asked == 4
 
 
-def test_groups_under_way_are_handed_out_again_after_a_restart(
+def test_groups_in_flight_are_issued_again_after_a_restart(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     fake.seconds_per_token = 0.005

@@ -26,7 +26,7 @@ def texts(found: list[Any]) -> list[Any]:
     ("slice_text", "expected"),
     [("", range(20)), ("@[3:5]", [3, 4]), ("@[:2]", [0, 1]), ("@[18:]", [18, 19]), ("@[-2:]", [18, 19])],
 )
-def test_a_slice_takes_rows_as_python_does(
+def test_a_slice_selects_rows_as_in_python(
     slice_text: str, expected: Any, tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
     path = tmp_path / "p.jsonl"
@@ -71,7 +71,7 @@ def test_metadata_and_tools_may_be_json_text_as_parquet_files_have_them(tmp_path
         ("", "holds no prompts"),
     ],
 )
-def test_a_bad_row_is_named(content: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_row_is_reported(content: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(content)
     with pytest.raises(DataError) as caught:
@@ -86,7 +86,7 @@ def test_a_line_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         read_prompts(str(path), COLUMNS)
 
 
-def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_despite_its_name_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     path.write_text("no")
     with pytest.raises(DataError, match="not a Parquet file"):
@@ -101,7 +101,7 @@ def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> Non
         ("p.jsonl@[a:b]", r"must look like \[100:200\]"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
+def test_an_unreadable_prompt_file_is_rejected_before_the_start(
     source: str, complaint: str, tmp_path: Path, make_args: ParseArgs
 ) -> None:
     for name in ("p.csv", "p.jsonl"):
@@ -143,12 +143,12 @@ def test_the_chat_template_gets_messages_tools_and_variables(make_args: ParseArg
     assert "<|im_start|>user\nho" in second.prompt
 
 
-def test_template_variables_that_are_no_object_are_refused(make_args: ParseArgs) -> None:
+def test_template_variables_that_are_not_an_object_are_rejected(make_args: ParseArgs) -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
         make_args([{"input": "a"}], "--apply-chat-template", "--apply-chat-template-kwargs", "[1]")
 
 
-def test_epochs_become_full_batches(make_args: ParseArgs, rows: list[dict[str, Any]]) -> None:
+def test_epochs_are_joined_to_full_batches(make_args: ParseArgs, rows: list[dict[str, Any]]) -> None:
     assert make_args(rows, "--rollout-batch-size", "6", "--num-epoch", "2").num_rollout == 6
     assert (
         make_args(rows, "--rollout-batch-size", "6", "--num-epoch", "2", "--num-rollout", "4").num_rollout
@@ -175,7 +175,7 @@ def test_epochs_become_full_batches(make_args: ParseArgs, rows: list[dict[str, A
         (["--eval-prompt-data", "a", "nowhere.jsonl"], "does not exist"),
     ],
 )
-def test_what_cannot_work_is_refused(words: list[str], complaint: str, make_args: ParseArgs) -> None:
+def test_invalid_settings_are_rejected(words: list[str], complaint: str, make_args: ParseArgs) -> None:
     with pytest.raises(ConfigError, match=complaint):
         make_args([{"input": "a"}], *words)
 

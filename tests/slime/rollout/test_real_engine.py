@@ -57,7 +57,7 @@ def test_log_probs_are_those_of_the_model_at_the_sampling_temperature(
     assert samples[0].tokens != samples[1].tokens, "each sample of a group has a seed of its own"
 
 
-def test_a_rollout_that_is_repeated_gives_the_same_samples(
+def test_a_repeated_rollout_gives_the_same_samples(
     make_args: ParseArgs, questions: Rows, engine: str
 ) -> None:
     args = make_args(questions, "--n-samples-per-prompt", "2", *LONG)
@@ -70,7 +70,7 @@ def test_a_rollout_that_is_repeated_gives_the_same_samples(
         assert one.rollout_log_probs == pytest.approx(other.rollout_log_probs, abs=1e-5)
 
 
-def test_an_interrupted_answer_goes_on_with_its_ids(
+def test_an_interrupted_answer_continues_with_its_ids(
     make_args: ParseArgs, questions: Rows, engine: str, model: str
 ) -> None:
     """Answers of 150 tokens cannot all be done when the first short one is; they are continued, not repeated."""
@@ -99,7 +99,7 @@ async def one_short(args: Arguments, sample: Sample, sampling_params: dict[str, 
     return await generate(args, sample, params)
 
 
-def test_a_prompt_longer_than_the_engine_reads_is_dropped_with_a_count(
+def test_a_prompt_beyond_the_engines_context_is_dropped_and_counted(
     make_args: ParseArgs, engine: str
 ) -> None:
     rows = [{"input": "too long " * 40_000}, {"input": "a"}, {"input": "b"}]
@@ -123,7 +123,7 @@ def test_fully_asynchronous_batches_come_from_the_engine_too(
     assert len(set(indices)) == 6
 
 
-def test_evaluation_is_greedy_where_asked(
+def test_evaluation_is_greedy_if_requested(
     make_args: ParseArgs, questions: Rows, engine: str, tmp_path: Path
 ) -> None:
     path = make_args(questions).prompt_data

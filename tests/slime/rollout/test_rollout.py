@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_batch(make_args: ParseArgs, rows: Rows, fa
     assert first == second
 
 
-def test_an_answer_stays_in_the_context(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
+def test_an_answer_is_limited_to_the_context(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
     fake.length = lambda request: 100
     args = make_args(rows[:4], "--rollout-max-context-len", "8")
     for sample in flatten(rollout(args, RolloutDataSourceWithBuffer(args)).samples):
@@ -86,7 +86,7 @@ def test_an_answer_stays_in_the_context(make_args: ParseArgs, rows: Rows, fake: 
 # Over-sampling, interruption, nothing lost
 
 
-def test_a_full_batch_interrupts_the_rest_and_nothing_is_lost(
+def test_a_full_batch_interrupts_the_other_groups_without_losing_them(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     """Long-tailed answers: every group comes exactly once before any group of the next epoch."""
@@ -156,7 +156,9 @@ def test_an_interrupted_answer_restarts_or_continues(
             assert sample.versions == {2}
 
 
-def test_the_requests_of_others_are_not_aborted(make_args: ParseArgs, rows: Rows, fake: FakeEngine) -> None:
+def test_requests_of_other_clients_are_not_aborted(
+    make_args: ParseArgs, rows: Rows, fake: FakeEngine
+) -> None:
     args = make_args(rows, "--rollout-batch-size", "1", "--over-sampling-batch-size", "3")
     is_slow = slow_prompt(args, "0+1=")
     fake.seconds_per_token = 0.01
@@ -189,7 +191,7 @@ def test_dropped_groups_are_replaced_and_counted_by_reason(
     assert output.metrics["rollout/dynamic_filter/drop_odd"] == output.metrics["rollout/dropped_groups"] >= 2
 
 
-def test_a_filter_that_drops_everything_ends_with_the_reason(
+def test_a_filter_that_drops_all_groups_ends_the_rollout_with_the_reason(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--dynamic-sampling-filter-path", f"{HERE}:nothing", "--rollout-drop-limit", "12"]
@@ -198,7 +200,7 @@ def test_a_filter_that_drops_everything_ends_with_the_reason(
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
-def test_groups_with_equal_rewards_fill_a_batch_only_when_nothing_else_does(
+def test_groups_with_equal_rewards_fill_a_batch_only_as_a_last_resort(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     reward = [
@@ -239,7 +241,7 @@ def keep_all(args: Arguments, all_groups: list[Any], get_samples: Any) -> None:
     SEEN[:] = [all_groups, get_samples(1)]
 
 
-def test_the_hooks_at_the_end_see_the_batch_and_every_finished_group(
+def test_the_final_hooks_get_the_batch_and_every_finished_group(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--rollout-sample-filter-path", f"{HERE}:remove_first", "--rollout-batch-size", "3"]
@@ -282,7 +284,7 @@ async def forgets(args: Arguments, sample: Sample, sampling_params: dict[str, An
     return sample
 
 
-def test_a_generate_function_may_answer_with_several_samples(
+def test_a_generate_function_may_return_several_samples(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--custom-generate-function-path", f"{HERE}:two_turns", "--n-samples-per-prompt", "2"]
@@ -311,7 +313,7 @@ def test_a_generate_function_that_is_broken_ends_the_rollout_with_its_error(
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
-def test_a_sample_may_bring_a_generate_function_of_its_own(
+def test_a_sample_may_have_its_own_generate_function(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows, "--rollout-batch-size", "2")
@@ -330,7 +332,7 @@ async def length_of_group(args: Arguments, samples: list[Sample], **kwargs: obje
     return [float(len(samples))] * len(samples)
 
 
-def test_sample_hooks_come_before_rewards_and_group_rewards_see_the_group(
+def test_sample_hooks_run_before_rewards_and_group_rewards_get_the_group(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     words = ["--group-rm", "--custom-rm-path", f"{HERE}:length_of_group", "--n-samples-per-prompt", "3"]
@@ -343,7 +345,7 @@ def test_sample_hooks_come_before_rewards_and_group_rewards_see_the_group(
 # Failures
 
 
-def test_a_request_that_fails_now_and_then_is_repeated(
+def test_an_intermittently_failing_request_is_retried(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     codes = iter([503, 500, 429] + [None] * 100)
@@ -356,7 +358,7 @@ def test_a_request_that_fails_now_and_then_is_repeated(
     assert len(set(rids)) == len(rids) == 7
 
 
-def test_a_prompt_that_the_engine_refuses_is_dropped_at_once(
+def test_a_prompt_rejected_by_the_engine_is_dropped_at_once(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows)
@@ -381,7 +383,7 @@ async def bad_rewards(args: Arguments, sample: Sample, **kwargs: object) -> floa
     return 1.0
 
 
-def test_a_bad_reward_costs_its_group_and_not_the_batch(
+def test_an_invalid_reward_drops_its_group_and_not_the_batch(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows, "--custom-rm-path", f"{HERE}:bad_rewards", rm=None)
@@ -393,7 +395,7 @@ def test_a_bad_reward_costs_its_group_and_not_the_batch(
     assert output.metrics["rollout/retry/reward"] == 3
 
 
-def test_an_engine_that_is_away_is_named(
+def test_an_unreachable_engine_is_reported(
     make_args: ParseArgs, rows: Rows, tmp_path: Path, add_engine: AddEngine
 ) -> None:
     add_engine(tmp_path / "run", "http://127.0.0.1:9")
@@ -433,7 +435,7 @@ def test_requests_are_limited_and_spread_over_engines(
     assert len(fake.requests) == len(another_fake.requests) == 9
 
 
-def test_a_dead_engine_is_replaced_by_the_other(
+def test_requests_of_a_dead_engine_go_to_another(
     make_args: ParseArgs, rows: Rows, another_fake: FakeEngine, tmp_path: Path, add_engine: AddEngine
 ) -> None:
     add_engine(tmp_path / "run", "http://127.0.0.1:9")

@@ -56,7 +56,7 @@ def service_of(make_args: ParseArgs) -> ServiceOf:
     return make
 
 
-def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: ServiceOf) -> None:
+def test_nested_groups_become_one_batch_with_metrics(service_of: ServiceOf) -> None:
     output = RolloutFnTrainOutput([[sample(1.0)], [[sample(-1.0, 4)]]], {"rollout/mine": 3.0})  # type: ignore[list-item]
     samples, metrics = service_of(output).generate(0)
     assert [s.reward for s in samples] == [1.0, -1.0]
@@ -66,7 +66,7 @@ def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: Servi
     assert metrics["perf/rollout_time"] > 0
 
 
-def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(service_of: ServiceOf) -> None:
+def test_a_rollout_function_may_return_rows_that_are_single_groups(service_of: ServiceOf) -> None:
     row = {"tokens": [5, 6, 7], "response_length": 2, "reward": 1.0, "response": "xx"}
     rows = [row, row | {"reward": -1.0}]
     service = service_of({"samples": rows, "metrics": {"rollout/mine": 3.0}})
@@ -77,7 +77,7 @@ def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(servic
         service_of({"samples": [row | {"colour": "red"}]}).generate(0)
 
 
-def test_metrics_count_groups_that_teach_nothing_and_stale_samples(service_of: ServiceOf) -> None:
+def test_metrics_count_groups_without_signal_and_stale_samples(service_of: ServiceOf) -> None:
     groups = [[sample(1.0, group=i), sample(float(i > 1), group=i)] for i in range(3)]
     groups[0][0].version_spans = [(1, 0, 1), (3, 1, 2)]
     _, metrics = service_of(groups, "--log-passrate").generate(0)
@@ -98,7 +98,7 @@ def test_an_empty_batch_is_an_error(service_of: ServiceOf) -> None:
         service_of([[]]).generate(0)
 
 
-def test_a_sample_that_was_spoilt_is_named(service_of: ServiceOf) -> None:
+def test_a_corrupt_sample_is_reported(service_of: ServiceOf) -> None:
     bad = sample(1.0)
     bad.loss_mask = [1]
     with pytest.raises(DataError, match="loss_mask has 1 entries for 2 response tokens"):
@@ -110,7 +110,7 @@ def spoils(args: Arguments, samples: list[Sample]) -> tuple[list[float], list[fl
     return [1.0], [1.0]
 
 
-def test_a_sample_that_a_reward_hook_spoilt_is_named(service_of: ServiceOf) -> None:
+def test_a_sample_corrupted_by_a_reward_hook_is_reported(service_of: ServiceOf) -> None:
     words = ["--custom-reward-post-process-path", f"{__file__}:spoils"]
     with pytest.raises(DataError, match="rollout_log_probs has 1 entries for 2 response tokens"):
         service_of([sample(1.0)], *words).generate(0)
@@ -132,7 +132,7 @@ def test_a_log_function_may_replace_the_metrics(service_of: ServiceOf) -> None:
     assert service_of([sample(1.0)] * 3, *words).generate(0)[1] != {}
 
 
-def test_control_calls_are_answered_while_a_batch_is_made(service_of: ServiceOf) -> None:
+def test_control_calls_are_answered_while_a_batch_is_generated(service_of: ServiceOf) -> None:
     release = threading.Event()
     service = service_of(lambda: release.wait(10) and [sample(1.0)])
     thread = threading.Thread(target=service.generate, args=(3,))
@@ -148,7 +148,7 @@ def test_control_calls_are_answered_while_a_batch_is_made(service_of: ServiceOf)
     assert service.status()["waiting"] == {}
 
 
-def test_a_run_that_is_killed_after_a_batch_goes_on_with_the_next_prompts(
+def test_a_run_killed_after_a_batch_continues_with_the_next_prompts(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
     args = make_args(rows, "--rollout-shuffle")

@@ -39,14 +39,14 @@ def trained(model: str, found: Masked) -> list[str]:
     return [tokenizer.decode(run) for run in runs]
 
 
-def test_qwen_trains_every_answer_of_the_conversation_as_the_template_shows_it(model: str) -> None:
+def test_qwen_trains_every_answer_in_the_templates_rendering(model: str) -> None:
     found = masked(load_tokenizer(model), [SYSTEM, HELLO, HI, AGAIN, BYE], None, "qwen")
     assert trained(model, found) == ["hi<|im_end|>", "<think>\n\n</think>\n\nbye<|im_end|>"]
     whole = load_tokenizer(model).render([SYSTEM, HELLO, HI, AGAIN, BYE], answer_next=False)
     assert found.ids == load_tokenizer(model).encode(whole)
 
 
-def test_qwen3_keeps_the_thinking_of_every_answer(model: str) -> None:
+def test_qwen3_keeps_the_reasoning_of_every_answer(model: str) -> None:
     found = masked(load_tokenizer(model), [SYSTEM, HELLO, HI, AGAIN, BYE], None, "qwen3")
     assert trained(model, found) == [
         "<think>\npolite\n</think>\n\nhi<|im_end|>",
@@ -57,7 +57,7 @@ def test_qwen3_keeps_the_thinking_of_every_answer(model: str) -> None:
     assert text.count("<|im_start|>") == 5
 
 
-def test_distill_qwen_trains_the_last_answer_after_everything_before_it(model: str) -> None:
+def test_distill_qwen_trains_only_the_last_answer(model: str) -> None:
     found = masked(load_tokenizer(model), [HELLO, BYE, AGAIN, HI], None, "distill_qwen")
     assert trained(model, found) == ["<think>\npolite\n</think>\n\nhi<|im_end|>"]
     prompt = load_tokenizer(model).render([HELLO, BYE, AGAIN], answer_next=True)
@@ -76,7 +76,7 @@ def test_tool_calls_are_trained_and_their_results_are_not(kind: str, model: str)
     assert text.count("<|im_start|>user") == 2, "results that follow one another are one message"
 
 
-def test_a_message_may_be_left_out_of_training(model: str) -> None:
+def test_a_message_may_be_excluded_from_training(model: str) -> None:
     found = masked(load_tokenizer(model), [HELLO, {**BYE, "step_loss_mask": 0}, AGAIN, BYE], None, "qwen")
     assert len(trained(model, found)) == 1
 
@@ -88,7 +88,7 @@ def test_template_text_in_a_user_message_does_not_move_the_mask(kind: str, model
         masked(load_tokenizer(model), [attack, BYE], None, kind)
 
 
-def test_a_conversation_without_an_answer_has_nothing_to_train_on(model: str) -> None:
+def test_a_conversation_without_an_answer_is_rejected(model: str) -> None:
     with pytest.raises(DataError, match="no message of the assistant"):
         masked(load_tokenizer(model), [HELLO], None, "qwen")
 
@@ -99,9 +99,7 @@ def sft_args(make_args: ParseArgs, rows: list[Any], *words: str) -> Any:
     return make_args([{"messages": row} for row in rows], *common, *words, rm=None)
 
 
-def test_a_batch_holds_conversations_and_replaces_those_it_cannot_use(
-    make_args: ParseArgs, model: str
-) -> None:
+def test_an_sft_batch_replaces_unusable_conversations(make_args: ParseArgs, model: str) -> None:
     long = [HELLO, {"role": "assistant", "content": "word " * 200}]
     args = sft_args(
         make_args, [[HELLO, BYE], [HELLO], long, [HELLO, BYE, AGAIN, HI]], "--rollout-batch-size", "2",
@@ -126,7 +124,7 @@ def test_data_without_a_single_answer_is_an_error(make_args: ParseArgs) -> None:
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
 
 
-def test_texts_are_refused(make_args: ParseArgs) -> None:
+def test_plain_texts_are_rejected(make_args: ParseArgs) -> None:
     args = sft_args(make_args, ["a text"])
     with pytest.raises(ConfigError, match="must name a column with messages"):
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
@@ -137,12 +135,12 @@ def test_texts_are_refused(make_args: ParseArgs) -> None:
 @pytest.mark.parametrize(
     "words", [["--rm-type", "math"], ["--partial-rollout"], ["--rollout-stop", "x"], ["--group-rm"]]
 )
-def test_flags_of_generation_are_refused(make_args: ParseArgs, words: list[str]) -> None:
+def test_generation_flags_are_rejected(make_args: ParseArgs, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=f"{words[0]} would change nothing: supervised fine-tuning"):
         sft_args(make_args, [[HELLO, BYE]], *words)
 
 
-def test_an_evaluation_needs_what_generates(make_args: ParseArgs, tmp_path: Path) -> None:
+def test_an_evaluation_needs_an_engine(make_args: ParseArgs, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"messages": "a"}\n')
     with pytest.raises(ConfigError, match="generates nothing to evaluate; give --eval-function-path"):
         sft_args(make_args, [[HELLO, BYE]], "--eval-prompt-data", "a", str(tmp_path / "a.jsonl"))

@@ -36,9 +36,7 @@ def none_ahead() -> Iterator[None]:
 @needs_bubblewrap
 @pytest.mark.usefixtures("none_ahead")
 @pytest.mark.parametrize("by", ["cgroup", "watcher"])
-def test_several_processes_together_are_limited_and_all_are_ended(
-    by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_are_limited_together_and_all_are_ended(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if by == "watcher":
         monkeypatch.setattr(box, "make_group", lambda limits: None)
     elif own_groups() is None:
@@ -55,7 +53,7 @@ def test_several_processes_together_are_limited_and_all_are_ended(
 
 
 @needs_bubblewrap
-def test_a_cgroup_goes_with_its_box() -> None:
+def test_a_cgroup_is_removed_with_its_sandbox() -> None:
     groups = own_groups()
     if groups is None:
         pytest.skip("no cgroup with a limit of memory can be made here")
@@ -70,7 +68,7 @@ def test_a_cgroup_goes_with_its_box() -> None:
     assert not mine.exists()
 
 
-def test_groups_of_version_two_are_written_as_that_version_wants_them(tmp_path: Path) -> None:
+def test_cgroup_version_two_files_are_written_correctly(tmp_path: Path) -> None:
     group = Groups(2, tmp_path).make(1 << 20)
     assert (group.folder / "memory.max").read_text() == "1048576"
     assert (group.folder / "memory.swap.max").read_text() == "0"

@@ -167,12 +167,12 @@ def call(*words):
 """
 
 
-def test_there_are_more_than_fifty_attempts() -> None:
+def test_more_than_fifty_escape_attempts_are_tested() -> None:
     assert len(ATTEMPTS) + len(BY_NUMBER) + len(HANDED_OVER) > 50
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_an_attempt_ends_in_an_error_that_names_it(session: PythonSession, attempt: str) -> None:
+def test_an_escape_attempt_ends_with_an_error(session: PythonSession, attempt: str) -> None:
     code, error = ATTEMPTS[attempt]
     found = session.run(code, SECONDS)
     assert error in str(found.error), found
@@ -199,7 +199,7 @@ def in_image(image: Image, code: str) -> str:
 @pytest.mark.parametrize(
     "attempt", [name for name in ATTEMPTS if name != "too much output"]
 )  # a session's limit
-def test_an_attempt_on_an_image_ends_in_the_same_error(image: Image, attempt: str) -> None:
+def test_an_escape_attempt_on_an_image_ends_with_the_same_error(image: Image, attempt: str) -> None:
     code, error = ATTEMPTS[attempt]
     assert error in in_image(image, code.replace("'/usr/x'", "'/usr/bin/x'"))
 
@@ -224,14 +224,14 @@ IN_AN_IMAGE = {
 
 
 @pytest.mark.parametrize("attempt", IN_AN_IMAGE)
-def test_an_image_is_no_way_out(image: Image, attempt: str) -> None:
+def test_an_image_cannot_be_used_to_escape(image: Image, attempt: str) -> None:
     code, error = IN_AN_IMAGE[attempt]
     assert error in in_image(image, code)
 
 
 @pytest.mark.skipif(platform.machine() not in MACHINES, reason="numbers of system calls")
 @pytest.mark.parametrize("attempt", BY_NUMBER)
-def test_a_system_call_that_leads_out_is_not_permitted_on_an_image(image: Image, attempt: str) -> None:
+def test_an_escaping_system_call_is_not_permitted_on_an_image(image: Image, attempt: str) -> None:
     name, arguments = BY_NUMBER[attempt]
     number = REFUSED[name][MACHINES[platform.machine()].column]
     assert "PermissionError: [Errno 1]" in in_image(image, f"{CALLING}call({number}, {arguments})")
@@ -239,7 +239,7 @@ def test_a_system_call_that_leads_out_is_not_permitted_on_an_image(image: Image,
 
 @pytest.mark.skipif(platform.machine() not in MACHINES, reason="numbers of system calls")
 @pytest.mark.parametrize("attempt", BY_NUMBER)
-def test_a_system_call_that_leads_out_is_not_permitted(session: PythonSession, attempt: str) -> None:
+def test_an_escaping_system_call_is_not_permitted(session: PythonSession, attempt: str) -> None:
     name, arguments = BY_NUMBER[attempt]
     number = REFUSED[name][MACHINES[platform.machine()].column]
     found = session.run(f"{CALLING}call({number}, {arguments})", SECONDS)
@@ -247,7 +247,7 @@ def test_a_system_call_that_leads_out_is_not_permitted(session: PythonSession, a
 
 
 @pytest.mark.parametrize("number", UNKNOWN.values(), ids=list(UNKNOWN))
-def test_a_call_whose_arguments_cannot_be_seen_is_unknown_to_the_kernel(
+def test_a_call_with_invisible_arguments_is_reported_as_unsupported(
     session: PythonSession, number: int
 ) -> None:
     assert "not implemented" in str(session.run(f"{CALLING}call({number}, 0, 0, 0)", SECONDS).error)
@@ -278,7 +278,7 @@ HANDED_OVER = {
 
 
 @pytest.mark.parametrize("attempt", HANDED_OVER)
-def test_tests_that_are_copied_in_after_the_hand_over_are_those_that_run(
+def test_tests_copied_in_after_the_agent_has_ended_are_the_ones_that_run(
     attempt: str, tmp_path: Path
 ) -> None:
     (tmp_path / "t").write_text("honest\n")

@@ -38,7 +38,7 @@ def image() -> Iterator[Image]:
         yield image_of(str(saved(folder / "image.tar", [layer], config)), folder / "cache")
 
 
-def test_the_system_is_the_images_and_cannot_be_written(image: Image) -> None:
+def test_the_system_is_the_images_and_read_only(image: Image) -> None:
     done = run(
         "cat /etc/mark; echo x > /etc/mark; echo x > /new; ls /usr/bin/python3 /home; echo $COLOUR $HOME",
         SECONDS,
@@ -58,7 +58,7 @@ def test_a_folder_of_the_image_is_copied_for_each_workspace(image: Image) -> Non
     assert (image.path / "testbed/a.txt").read_text() == "one\n"
 
 
-def test_further_folders_are_writable_where_they_are_named(image: Image) -> None:
+def test_further_folders_are_writable_if_given(image: Image) -> None:
     places = ("/root", "/var/lib/new")
     with Workspace(place="/work", image=image, writable=places) as workspace:
         first = run(
@@ -73,7 +73,7 @@ def test_further_folders_are_writable_where_they_are_named(image: Image) -> None
         ]
 
 
-def test_what_boxes_write_counts_and_what_the_image_brings_does_not(image: Image) -> None:
+def test_written_data_count_for_the_limit_and_image_data_do_not(image: Image) -> None:
     limits = Limits(file_bytes=64 << 20)
     with Workspace(
         place="/usr", image=image, writable=("/root",), most_bytes=4 << 20, most_entries=30
@@ -89,7 +89,7 @@ def test_what_boxes_write_counts_and_what_the_image_brings_does_not(image: Image
         assert "its files in /usr are too many" in str(done.error)
 
 
-def test_shells_are_the_images_and_their_worker_is_this_machines(image: Image) -> None:
+def test_shells_come_from_the_image_and_their_worker_from_the_host(image: Image) -> None:
     with Workspace(place="/testbed", image=image) as workspace, Shells(workspace, image=image) as shells:
         assert shells.execute("a", "cat a.txt; X=1; cd /root").output == "one\n"
         found = shells.execute("a", "pwd; echo $X $COLOUR; type -p python3; (exit 3)")
@@ -97,14 +97,14 @@ def test_shells_are_the_images_and_their_worker_is_this_machines(image: Image) -
         assert "Read-only" in shells.execute("a", "touch /.box/x /.box/python/x").output
 
 
-def test_libraries_that_an_image_loads_first_are_for_its_own_programs(image: Image) -> None:
+def test_preloaded_libraries_of_an_image_apply_only_to_its_programs(image: Image) -> None:
     loading = dataclasses.replace(image, environment={"LD_PRELOAD": "/nothing.so"})
     with Shells(image=loading) as shells:
         found = shells.execute("a", "echo $LD_PRELOAD; cat /etc/mark")
     assert found.output.endswith("the image's\n") and "'/nothing.so' from LD_PRELOAD" in found.output
 
 
-def test_an_image_without_bash_has_shells_too() -> None:
+def test_an_image_without_bash_can_have_shells() -> None:
     with open_folder() as folder:
         root = root_folder(folder / "root", programs=("dash", "cat", "ls"))
         (root / "usr/bin/sh").unlink()
@@ -122,7 +122,7 @@ def test_an_image_without_bash_has_shells_too() -> None:
             assert shells.execute("a", "cat <<E\nline\nE").output == "line\n"
 
 
-def test_an_image_without_a_shell_is_refused_in_a_line() -> None:
+def test_an_image_without_a_shell_is_rejected_in_one_line() -> None:
     with open_folder() as folder:
         (folder / "r.tar").write_bytes(tar_of((entry("app/x"), b"")))
         image = image_of(str(folder / "r.tar"), folder / "cache")
@@ -132,7 +132,7 @@ def test_an_image_without_a_shell_is_refused_in_a_line() -> None:
             Shells(image=image)
 
 
-def test_links_of_an_image_lead_to_nothing_of_this_machine() -> None:
+def test_links_of_an_image_cannot_reach_the_host() -> None:
     with open_folder() as folder:
         (folder / "mine").write_text("of this machine\n")
         root = root_folder(folder / "root")
@@ -155,7 +155,7 @@ def test_links_of_an_image_lead_to_nothing_of_this_machine() -> None:
                 Workspace(place=place, image=image)
 
 
-def test_limits_are_those_of_any_box(image: Image) -> None:
+def test_limits_apply_to_sandboxes_with_images(image: Image) -> None:
     limits = Limits(memory=256 << 20, processes=7, open_files=33, cpu_seconds=9, file_bytes=5 << 20)
     asked = "ulimit -v -u -n -t -f -c | while read -r line; do echo ${line##* }; done"
     for one in (image, None):
@@ -163,7 +163,7 @@ def test_limits_are_those_of_any_box(image: Image) -> None:
         assert output.split() == [str(256 << 10), "17", "33", "9", str(5 << 10), "0"]
 
 
-def test_a_box_that_is_ended_while_it_is_made_leaves_no_process(image: Image) -> None:
+def test_a_sandbox_ended_during_its_start_leaves_no_process(image: Image) -> None:
     mark = f"600.{os.getpid()}"
     for one in (image, None) * 8:
         Box(["/usr/bin/sleep", mark], image=one).close()
@@ -185,7 +185,7 @@ def processes_with(word: str) -> list[int]:
     return found
 
 
-def test_a_worker_of_this_machine_reads_its_own_library_beside_another_one(image: Image) -> None:
+def test_a_worker_uses_its_own_library_even_next_to_another_one(image: Image) -> None:
     code = "import ctypes, ssl, sqlite3; print(*sqlite3.connect(':memory:').execute('select 6*7').fetchone())"
     environment = {"LD_LIBRARY_PATH": "/nothing", "LD_PRELOAD": ""}
     with Box([*worker_python(image), "-I", "-S", "-c", code], environment=environment, image=image) as box:

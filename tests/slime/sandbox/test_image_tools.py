@@ -56,9 +56,7 @@ def test_an_image_of_podman_is_unpacked_once_and_leaves_no_container(podman: Too
 
 
 @needs_podman
-def test_a_name_that_stands_for_another_image_by_now_is_asked_for_again(
-    podman: Tool, cache: Path, tmp_path: Path
-) -> None:
+def test_a_changed_image_name_is_resolved_again(podman: Tool, cache: Path, tmp_path: Path) -> None:
     name = "localhost/moving:1"
     for text in ("old", "new"):
         archive = plain_tar(
@@ -71,7 +69,7 @@ def test_a_name_that_stands_for_another_image_by_now_is_asked_for_again(
 
 
 @needs_podman
-def test_what_podman_saves_is_the_same_image(podman: Tool, cache: Path, tmp_path: Path) -> None:
+def test_an_image_saved_by_podman_is_the_same(podman: Tool, cache: Path, tmp_path: Path) -> None:
     for form in ("docker-archive", "oci-archive"):
         path = tmp_path / f"{form}.tar"
         subprocess.run(
@@ -100,7 +98,7 @@ def test_an_image_is_built_of_a_dockerfile(podman: Tool, cache: Path, tmp_path: 
 
 
 @needs_podman
-def test_an_image_that_is_nowhere_is_refused_with_the_tools_reason(podman: Tool, cache: Path) -> None:
+def test_a_missing_image_is_rejected_with_the_tools_reason(podman: Tool, cache: Path) -> None:
     with pytest.raises(DataError, match=r"no image localhost/none:1 to be had: podman: \S") as found:
         image_of("localhost/none:1", cache, [podman])
     assert "\n" not in str(found.value)
@@ -113,7 +111,7 @@ def scripted(folder: Path, name: str, lines: str) -> Tool:
     return Tool((str(path),))
 
 
-def test_a_tool_without_its_daemon_is_passed_over(tmp_path: Path, cache: Path) -> None:
+def test_a_container_tool_without_its_daemon_is_skipped(tmp_path: Path, cache: Path) -> None:
     away = scripted(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     here = scripted(tmp_path, "podman", 'echo \'[{"Id": "1"}]\'')
     assert tool_with("x", [away, here])[0] is here
@@ -121,7 +119,7 @@ def test_a_tool_without_its_daemon_is_passed_over(tmp_path: Path, cache: Path) -
         image_of("x", cache, [away])
 
 
-def test_an_export_that_breaks_off_leaves_no_container_and_no_files(tmp_path: Path, cache: Path) -> None:
+def test_an_aborted_export_leaves_no_container_or_files(tmp_path: Path, cache: Path) -> None:
     asked = tmp_path / "asked"
     tool = scripted(
         tmp_path,
@@ -139,13 +137,13 @@ esac""",
     assert not [path for path in cache.iterdir() if path.is_dir()]
 
 
-def test_an_image_of_another_architecture_is_not_even_exported(tmp_path: Path, cache: Path) -> None:
+def test_an_image_of_another_architecture_is_not_exported(tmp_path: Path, cache: Path) -> None:
     tool = scripted(tmp_path, "docker", '[ "$1" = image ] && echo \'[{"Id": "1", "Architecture": "s390x"}]\'')
     with pytest.raises(ConfigError, match="is for s390x, this machine is"):
         image_of("x", cache, [tool])
 
 
-def test_an_option_is_no_name_of_an_image(tmp_path: Path, cache: Path) -> None:
+def test_an_option_is_rejected_as_an_image_name(tmp_path: Path, cache: Path) -> None:
     asked = tmp_path / "asked"
     tool = scripted(tmp_path, "podman", f'echo "$@" >> {asked}; echo \'[{{"Id": "1"}}]\'')
     with pytest.raises(DataError, match="is no name of an image"):

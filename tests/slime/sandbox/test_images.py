@@ -48,7 +48,7 @@ def names(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}
 
 
-def test_files_folders_and_links_come_as_they_are_and_are_open_to_all(tmp_path: Path) -> None:
+def test_files_folders_and_links_are_unpacked_readable_by_all(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         root = unpacked(
@@ -88,7 +88,7 @@ def test_files_folders_and_links_come_as_they_are_and_are_open_to_all(tmp_path: 
         [(entry("a"), b"a file"), (entry("a/b"), b"x")],
     ],
 )
-def test_an_archive_that_leads_out_of_its_folder_is_refused(
+def test_an_archive_that_escapes_its_folder_is_rejected(
     tmp_path: Path, entries: list[tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo]
 ) -> None:
     (tmp_path / "secret").write_text("mine")
@@ -98,13 +98,13 @@ def test_an_archive_that_leads_out_of_its_folder_is_refused(
     assert (tmp_path / "secret").stat().st_nlink == 1
 
 
-def test_a_file_in_place_of_a_link_is_written_there_and_not_where_the_link_leads(tmp_path: Path) -> None:
+def test_a_file_replaces_a_link_instead_of_following_it(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     root = unpacked(tmp_path / "root", tar_of(entry("a", LINK, "../mine"), (entry("a"), b"theirs")))
     assert (root / "a").read_text() == "theirs" and (tmp_path / "mine").read_text() == "mine"
 
 
-def test_devices_and_pipes_are_left_out(tmp_path: Path) -> None:
+def test_devices_and_pipes_are_omitted(tmp_path: Path) -> None:
     kinds = (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
     root = unpacked(
         tmp_path / "root",
@@ -113,14 +113,14 @@ def test_devices_and_pipes_are_left_out(tmp_path: Path) -> None:
     assert names(root) == {"a"}
 
 
-def test_a_time_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_file_time_is_rejected(tmp_path: Path) -> None:
     file = entry("a")
     file.mtime = 1e30
     with pytest.raises(BadImage, match="cannot be read"):
         unpacked(tmp_path / "root", tar_of((file, b"1")))
 
 
-def test_layers_lie_above_each_other_and_remove_what_is_below(tmp_path: Path) -> None:
+def test_layers_override_and_remove_entries_of_lower_ones(tmp_path: Path) -> None:
     below = tar_of(
         (entry("a/one"), b"1"),
         (entry("a/two"), b"2"),
@@ -143,7 +143,7 @@ def test_layers_lie_above_each_other_and_remove_what_is_below(tmp_path: Path) ->
     assert (root / "a/one").read_text() == "new" and (root / "d").read_text() == "a file now"
 
 
-def test_what_docker_save_writes_is_an_image_with_its_settings(tmp_path: Path, cache: Path) -> None:
+def test_docker_save_archives_are_read_with_their_settings(tmp_path: Path, cache: Path) -> None:
     config = {"config": {"Env": ["PATH=/opt/bin:/bin", "A=b=c"], "WorkingDir": "/work"}, "architecture": ""}
     path = saved(
         tmp_path / "s.tar",
@@ -173,7 +173,7 @@ def test_an_oci_layout_is_read_by_its_index(tmp_path: Path, cache: Path) -> None
     assert image.environment == {"A": "1"} and (image.path / "a").read_text() == "1"
 
 
-def test_an_image_is_unpacked_once_also_by_processes_that_ask_at_a_time(tmp_path: Path, cache: Path) -> None:
+def test_concurrent_processes_unpack_an_image_once(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "root.tar"
     path.write_bytes(tar_of(*((entry(f"f{number}"), b"x" * 1000) for number in range(300))))
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -197,7 +197,7 @@ def test_a_broken_archive_leaves_no_files_and_one_error_line(
     assert not [path for path in cache.glob("*") if path.is_dir()]
 
 
-def test_a_full_disk_is_this_machines_fault_and_leaves_nothing(
+def test_a_full_disk_is_an_infrastructure_failure_and_leaves_no_files(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*about: object) -> None:
@@ -217,7 +217,7 @@ def test_an_image_of_another_architecture_is_refused(tmp_path: Path, cache: Path
         image_of(str(path), cache)
 
 
-def test_without_podman_and_docker_a_name_is_refused_with_what_to_install(
+def test_without_podman_and_docker_a_name_is_rejected_with_a_remedy(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime.sandbox.images.tools.shutil.which", lambda name: None)
@@ -226,18 +226,18 @@ def test_without_podman_and_docker_a_name_is_refused_with_what_to_install(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="of another user than root, who reads its own folders")
-def test_a_cache_that_boxes_cannot_reach_is_refused(tmp_path: Path) -> None:
+def test_a_cache_that_sandboxes_cannot_access_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     with pytest.raises(ConfigError, match="closed to others: set SLIME_IMAGE_DIR"):
         image_of("x", tmp_path / "closed/cache")
 
 
-def test_the_cache_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_sets_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIME_IMAGE_DIR", str(tmp_path))
     assert cache_module.images_folder() == tmp_path
 
 
-def test_an_image_with_all_places_is_one_mount_and_one_without_is_mounted_by_entry(tmp_path: Path) -> None:
+def test_an_image_with_all_mount_points_is_one_mount_and_others_are_mounted_by_entry(tmp_path: Path) -> None:
     for name in ("usr/bin", "opt/one", "opt/two", "app"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
@@ -259,7 +259,7 @@ def test_an_image_with_all_places_is_one_mount_and_one_without_is_mounted_by_ent
 
 
 @pytest.mark.parametrize("place", ["/link", "/link/below", "/new/../link"])
-def test_nothing_is_mounted_through_a_link_of_an_image(tmp_path: Path, place: str) -> None:
+def test_mounts_do_not_follow_links_of_an_image(tmp_path: Path, place: str) -> None:
     (tmp_path / "link").symlink_to("/etc")
     image = Image("test", tmp_path)
     with pytest.raises(ConfigError):
@@ -268,7 +268,7 @@ def test_nothing_is_mounted_through_a_link_of_an_image(tmp_path: Path, place: st
         image.folder(place)
 
 
-def test_a_program_is_found_through_links_inside_the_image_alone(tmp_path: Path) -> None:
+def test_programs_are_found_only_through_links_inside_the_image(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/dash").write_text("#!")
     (tmp_path / "usr/bin/dash").chmod(0o755)

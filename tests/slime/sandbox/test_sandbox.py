@@ -28,7 +28,7 @@ def session() -> Iterator[PythonSession]:
         yield found
 
 
-def test_without_bubblewrap_nothing_runs_and_one_line_names_what_is_missing(
+def test_without_bubblewrap_one_error_line_names_the_missing_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(command_module.shutil, "which", lambda name, **more: None)
@@ -37,7 +37,7 @@ def test_without_bubblewrap_nothing_runs_and_one_line_names_what_is_missing(
     assert "\n" not in str(found.value)
 
 
-def test_an_ordinary_user_needs_no_setpriv_and_root_gives_its_rights_up(
+def test_a_normal_user_needs_no_setpriv_and_root_drops_its_privileges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -57,7 +57,7 @@ def test_an_ordinary_user_needs_no_setpriv_and_root_gives_its_rights_up(
 
 
 @needs_bubblewrap
-def test_lines_that_come_at_once_are_read_one_by_one() -> None:
+def test_lines_that_arrive_together_are_read_one_by_one() -> None:
     with Box(["/usr/bin/printf", r"one\ntwo\nhalf"]) as box:
         assert box.exit_code(SECONDS) == 0
         assert [box.read_line(SECONDS, 100) for _ in range(3)] == [b"one", b"two", None]
@@ -69,7 +69,7 @@ def test_limits_below_one_are_refused() -> None:
 
 
 @needs_bubblewrap
-def test_an_interpreter_keeps_what_a_call_defined_and_echoes_a_last_expression(
+def test_an_interpreter_keeps_definitions_and_prints_the_last_expression(
     session: PythonSession,
 ) -> None:
     assert session.run("a = 6\ndef f(x):\n    return x * a", SECONDS).text() == ""
@@ -87,7 +87,7 @@ def test_an_interpreter_keeps_what_a_call_defined_and_echoes_a_last_expression(
         ("raise SystemExit", ""),
     ],
 )
-def test_a_mistake_is_one_line_with_its_place_and_the_session_goes_on(
+def test_an_exception_is_one_line_with_its_position_and_the_session_continues(
     session: PythonSession, code: str, error: str
 ) -> None:
     found = session.run(code, SECONDS)
@@ -95,7 +95,7 @@ def test_a_mistake_is_one_line_with_its_place_and_the_session_goes_on(
 
 
 @needs_bubblewrap
-def test_a_box_sees_only_its_own_processes_and_none_of_the_hosts_paths_and_variables(
+def test_a_sandbox_has_its_own_processes_and_no_host_paths_or_variables(
     session: PythonSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "do not tell")
@@ -111,7 +111,7 @@ def test_a_box_sees_only_its_own_processes_and_none_of_the_hosts_paths_and_varia
 
 
 @needs_bubblewrap
-def test_a_service_of_this_machine_is_out_of_reach(session: PythonSession) -> None:
+def test_services_of_the_host_are_unreachable(session: PythonSession) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         name = f"box-{os.getpid()}"
         abstract.bind(f"\0{name}")
@@ -124,7 +124,7 @@ def test_a_service_of_this_machine_is_out_of_reach(session: PythonSession) -> No
 
 
 @needs_bubblewrap
-def test_processes_that_a_call_leaves_behind_end_with_it(session: PythonSession) -> None:
+def test_processes_started_by_a_call_end_with_it(session: PythonSession) -> None:
     daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork() or time.sleep(600)\n    os._exit(0)"
     assert session.run(daemon, SECONDS).error is None
     seen = session.run("[p for p in os.listdir('/proc') if p.isdigit()]", SECONDS)
@@ -150,7 +150,7 @@ def parents() -> set[int]:
         ("import signal, time\nsignal.signal(15, signal.SIG_IGN); time.sleep(600)", "longer than 0.5 s"),
     ],
 )
-def test_a_call_that_hangs_ends_at_its_limit_with_everything_below_it(code: str, error: str) -> None:
+def test_a_hanging_call_and_its_children_end_at_the_limit(code: str, error: str) -> None:
     with PythonSession(SMALL) as session:
         session.run("kept = 1", SECONDS)
         assert session.box is not None
@@ -174,7 +174,7 @@ def test_a_call_that_hangs_ends_at_its_limit_with_everything_below_it(code: str,
         ("import os\nos.closerange(3, 60)\nos.write(1, b'')", "ended the interpreter"),
     ],
 )
-def test_code_that_breaks_its_interpreter_gets_an_error_and_a_new_one(code: str, error: str) -> None:
+def test_code_that_crashes_its_interpreter_gets_an_error_and_a_new_one(code: str, error: str) -> None:
     with PythonSession(SMALL) as session:
         found = session.run(code, SECONDS)
         assert found.restarted and error in str(found.error)
@@ -182,7 +182,7 @@ def test_code_that_breaks_its_interpreter_gets_an_error_and_a_new_one(code: str,
 
 
 @needs_bubblewrap
-def test_processor_time_is_limited_beside_the_clock() -> None:
+def test_processor_time_is_limited_in_addition_to_elapsed_time() -> None:
     with PythonSession(Limits(cpu_seconds=1)) as session:
         found = session.run("while True: pass", 300.0)
         assert "processor time" in str(found.error) or "killed" in str(found.error)
@@ -210,7 +210,7 @@ def test_closing_leaves_no_process() -> None:
     assert not Path(f"/proc/{root}").exists()
 
 
-def test_a_call_whose_session_is_closed_meanwhile_ends_with_an_error_of_its_own() -> None:
+def test_a_call_ends_with_an_error_if_its_session_is_closed() -> None:
     with PythonSession() as session:
         session.run("x = 1")
         assert session.box is not None and session.box.process.stdout is not None

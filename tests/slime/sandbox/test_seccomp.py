@@ -45,7 +45,7 @@ def test_each_refused_call_gets_an_error_and_is_not_killed(machine: str) -> None
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_memory_of_no_process_is_refused_only_where_no_cgroup_counts_it(machine: str) -> None:
+def test_unaccounted_memory_calls_are_refused_only_without_a_cgroup(machine: str) -> None:
     for name, numbers in UNCOUNTED.items():
         number = numbers[MACHINES[machine].column]
         assert decided(machine, number, counted=False) == errno.ENOSYS, name
@@ -53,7 +53,7 @@ def test_memory_of_no_process_is_refused_only_where_no_cgroup_counts_it(machine:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_only_arguments_that_lead_out_are_refused(machine: str) -> None:
+def test_calls_are_refused_only_with_escaping_arguments(machine: str) -> None:
     about = MACHINES[machine]
     assert decided(machine, about.clone, 0x11) is ALLOWED  # a fork
     assert decided(machine, about.clone, 0x3D0F00) is ALLOWED  # a thread
@@ -78,6 +78,6 @@ def test_calls_of_another_architecture_are_refused() -> None:
     assert decided("x86_64", 0) is ALLOWED and decided("aarch64", 63) is ALLOWED
 
 
-def test_a_machine_whose_calls_are_not_known_is_refused() -> None:
+def test_an_unknown_machine_architecture_is_rejected() -> None:
     with pytest.raises(ConfigError, match="not for riscv64"):
         seccomp_filter("riscv64")

@@ -42,7 +42,7 @@ def test_a_shell_keeps_its_folder_variables_and_functions(shells: Shells) -> Non
     assert shells.execute("a", "cat <<E\nline\nE", SECONDS).output == "line\n"
 
 
-def test_a_command_over_its_time_goes_on_and_a_view_shows_only_what_is_new(shells: Shells) -> None:
+def test_a_slow_command_continues_and_a_view_shows_only_new_output(shells: Shells) -> None:
     found = shells.execute("c", "echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3", 1.0)
     assert found == Shown("one\n", running=True) and found.text() == "one\n[still running]"
     assert "still runs in the shell 'c'" in str(shells.execute("c", "ls", SECONDS).error)
@@ -54,7 +54,7 @@ def test_a_command_over_its_time_goes_on_and_a_view_shows_only_what_is_new(shell
     assert shells.execute("c", "echo new", SECONDS).output == "new\n"
 
 
-def test_a_program_is_written_to_and_interrupted(shells: Shells) -> None:
+def test_a_program_gets_input_and_interrupts(shells: Shells) -> None:
     assert shells.execute("py", "python3 -i -q", block=False).running
     view = lambda: shells.view("py")  # noqa: E731
     shown_until(shells.write("py", "print(6 * 7)"), view, lambda text, _: "42" in text)
@@ -66,7 +66,7 @@ def test_a_program_is_written_to_and_interrupted(shells: Shells) -> None:
     assert shells.execute("cat", "echo on", SECONDS).output == "on\n"
 
 
-def test_signals_act_in_a_shell_also_where_the_run_was_started_in_the_background() -> None:
+def test_signals_work_in_a_shell_of_a_background_run() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script does it for `command &`
     try:
         with Shells() as shells:
@@ -76,14 +76,14 @@ def test_signals_act_in_a_shell_also_where_the_run_was_started_in_the_background
     assert int(ignored, 16) & 0b110 == 0, "neither SIGINT nor SIGQUIT"
 
 
-def test_killing_a_shell_ends_what_runs_in_it(shells: Shells) -> None:
+def test_killing_a_shell_ends_its_programs(shells: Shells) -> None:
     shells.execute("k", "sleep 1234 & sleep 1235", block=False)
     shells.kill("k")
     gone = "for i in {1..400}; do pgrep -x sleep >/dev/null || exit 7; sleep 0.05; done"
     assert shells.execute("l", gone, SECONDS).exit_code == 7
 
 
-def test_long_output_keeps_its_start_and_its_end_and_a_flood_holds_nothing_up(shells: Shells) -> None:
+def test_long_output_is_shortened_in_the_middle_and_a_flood_does_not_block(shells: Shells) -> None:
     found = shells.execute("o", "echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", SECONDS)
     assert found.output.startswith("begin\nxxx") and found.output.endswith("x\nend\n")
     assert "3000011 bytes in all" in found.output and len(found.output) < 500
@@ -92,7 +92,7 @@ def test_long_output_keeps_its_start_and_its_end_and_a_flood_holds_nothing_up(sh
     shells.kill("flood")
 
 
-def test_only_so_many_shells_are_open_at_a_time() -> None:
+def test_the_number_of_open_shells_is_limited() -> None:
     with Shells() as shells:
         found = [shells.execute(str(number), ":", SECONDS) for number in range(17)]
         assert [shown.error for shown in found[:16]] == [None] * 16 and "no more" in str(found[16].error)
@@ -100,7 +100,7 @@ def test_only_so_many_shells_are_open_at_a_time() -> None:
         assert shells.execute("16", "echo x", SECONDS).output == "x\n"
 
 
-def test_a_command_that_ends_its_box_costs_the_shells_and_no_file() -> None:
+def test_a_command_that_ends_its_sandbox_loses_the_shells_but_no_files() -> None:
     with Workspace() as workspace, Shells(workspace) as shells:
         shells.execute("a", "echo kept > file", SECONDS)
         found = shells.execute("a", "kill -9 -1; sleep 60", SECONDS)
@@ -108,7 +108,7 @@ def test_a_command_that_ends_its_box_costs_the_shells_and_no_file() -> None:
         assert shells.execute("a", "cat file", SECONDS).output == "kept\n"
 
 
-def test_a_call_that_waits_ends_when_the_shells_are_closed() -> None:
+def test_a_waiting_call_ends_when_the_shells_are_closed() -> None:
     shells = Shells()
     shells.execute("a", ":", SECONDS)
     assert shells.box is not None

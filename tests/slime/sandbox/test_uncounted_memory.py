@@ -34,7 +34,7 @@ def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     close_all()
 
 
-def test_the_machine_is_not_counted_as_the_box_while_the_box_is_set_up() -> None:
+def test_host_data_are_not_counted_during_the_sandboxs_start() -> None:
     usage = Usage(os.getpid(), ("/tmp",))
     assert (usage.processes(), usage.memory(), usage.too_many_files(0)) == ([], 0, None)
 
@@ -139,7 +139,7 @@ threading.Thread(target=later).start()
 }
 
 
-def test_what_belongs_to_no_process_cannot_be_had() -> None:
+def test_memory_outside_of_processes_cannot_be_allocated() -> None:
     with PythonSession(LIMITS) as session:
         session.run(CALLING, SECONDS)
         for name, code in REFUSED.items():
@@ -148,7 +148,7 @@ def test_what_belongs_to_no_process_cannot_be_had() -> None:
 
 
 @pytest.mark.parametrize("name", TAKING)
-def test_shared_memory_is_counted(name: str) -> None:
+def test_shared_memory_counts_for_the_limit(name: str) -> None:
     with PythonSession(LIMITS) as session:
         found = session.run(TAKING[name], SECONDS)
         assert MEMORY in str(found.error) and found.seconds < 30
@@ -156,7 +156,7 @@ def test_shared_memory_is_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_an_idle_box_is_watched(name: str) -> None:
+def test_an_idle_sandbox_is_monitored(name: str) -> None:
     with PythonSession(LIMITS) as session:
         assert session.run(LATER[name], SECONDS).error is None
         assert session.box is not None
@@ -166,7 +166,7 @@ def test_an_idle_box_is_watched(name: str) -> None:
         assert session.run("6 * 7", SECONDS).text() == "42"
 
 
-def test_empty_files_are_counted() -> None:
+def test_empty_files_count_for_the_limit() -> None:
     code = "import time\nfor i in range(3000): open(f'/tmp/{i}', 'w').close()\ntime.sleep(60)"
     with PythonSession(LIMITS) as session:
         assert "files in /tmp are too many: there are more than 2048" in str(session.run(code, SECONDS).error)
@@ -175,7 +175,7 @@ def test_empty_files_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kept", ["open", "mapped"])
-def test_files_without_a_name_count_in_the_workspace(kept: str) -> None:
+def test_deleted_open_files_count_for_the_workspace_limit(kept: str) -> None:
     code = f"""
 import mmap, os, time
 held = []
@@ -190,7 +190,7 @@ time.sleep(60)
     assert "files in /workspace are too many: files take more than 8 MiB" in str(found.error), found
 
 
-def test_usual_programs_work_and_their_output_is_caught_on_a_full_disk() -> None:
+def test_usual_programs_work_and_a_full_disk_is_detected() -> None:
     with PythonSession(LIMITS) as session:
         found = session.run(
             "import mmap\nm = mmap.mmap(-1, 8 << 20); m[:5] = b'hello'\nm[:5].decode()", SECONDS
@@ -206,7 +206,7 @@ def test_usual_programs_work_and_their_output_is_caught_on_a_full_disk() -> None
         assert shells.execute("a", "echo 1 | cat; seq 3 | sort -r | head -1", SECONDS).text() == "1\n3"
 
 
-def test_a_box_that_sleeps_is_left_alone() -> None:
+def test_a_sleeping_sandbox_is_not_ended() -> None:
     with PythonSession(LIMITS) as session:
         session.run("kept = bytearray(64 << 20); kept[::4096] = b'x' * len(kept[::4096])", SECONDS)
         time.sleep(1.0)

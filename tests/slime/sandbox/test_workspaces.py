@@ -28,7 +28,7 @@ def workspace() -> Iterator[Workspace]:
         yield found
 
 
-def test_files_outlive_a_box_and_are_handed_to_the_next(workspace: Workspace) -> None:
+def test_files_survive_a_sandbox_and_are_visible_in_the_next(workspace: Workspace) -> None:
     assert (
         run("pwd; mkdir a; echo one > a/b; cp /usr/bin/true /tmp/x", SECONDS, workspace).output
         == "/workspace\n"
@@ -38,7 +38,7 @@ def test_files_outlive_a_box_and_are_handed_to_the_next(workspace: Workspace) ->
     assert (found.exit_code, found.output) == (0, "one\n") and workspace.read("a/b") == b"two\n"
 
 
-def test_a_workspace_begins_as_a_copy_of_a_folder(tmp_path: Path) -> None:
+def test_a_workspace_starts_as_a_copy_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "go").write_text("#!/bin/sh\necho went")
     (tmp_path / "bin" / "go").chmod(0o6755)
@@ -50,9 +50,7 @@ def test_a_workspace_begins_as_a_copy_of_a_folder(tmp_path: Path) -> None:
     assert (tmp_path / "bin" / "go").read_text() == "#!/bin/sh\necho went"
 
 
-def test_links_that_a_box_leaves_are_never_followed_by_this_machine(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_the_host_never_follows_links_left_by_a_sandbox(workspace: Workspace, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("do not tell")
     script = f"ln -s {secret} file; ln -s {tmp_path} folder; mkfifo fifo; mkdir tests; ln -s {secret} tests/t"
@@ -75,7 +73,7 @@ def test_links_that_a_box_leaves_are_never_followed_by_this_machine(
     assert run("ls; cat tests/t", SECONDS, workspace).output == "fifo\nfile\ntests\ntest"
 
 
-def test_setuid_bits_do_not_outlive_a_box(workspace: Workspace) -> None:
+def test_setuid_bits_are_removed_after_a_sandbox(workspace: Workspace) -> None:
     script = (
         "cp /usr/bin/true own; chmod 6755 own; mkdir d; chmod 2777 d; cp own d/; chmod 4111 d/own; ls -l own"
     )
@@ -101,7 +99,7 @@ def test_a_sandbox_that_fills_its_workspace_is_ended_with_an_error(
         workspace.check_size()
 
 
-def test_closing_removes_whatever_a_box_made(workspace: Workspace) -> None:
+def test_closing_removes_all_files_of_a_sandbox(workspace: Workspace) -> None:
     script = "mkdir -p a/b; touch a/b/c 'a/-rf' $'a/\\n'; chmod 000 a/b; chmod 111 a; ln -s / root; mkfifo f"
     assert run(script, SECONDS, workspace).exit_code == 0
     deep = "import os\nfor i in range(1200): os.mkdir('d' * 200); os.chdir('d' * 200)"
@@ -111,7 +109,7 @@ def test_closing_removes_whatever_a_box_made(workspace: Workspace) -> None:
     assert not workspace.path.parent.exists()
 
 
-def test_a_workspace_that_cannot_be_written_is_nobodys_failed_task_and_leaves_nothing(
+def test_an_unwritable_workspace_is_an_infrastructure_failure_and_leaves_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[Path] = []
@@ -126,7 +124,7 @@ def test_a_workspace_that_cannot_be_written_is_nobodys_failed_task_and_leaves_no
     assert made[0].name == "files" and not made[0].parent.exists()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_and_only_that(tmp_path: Path) -> None:
+def test_the_next_process_removes_only_files_of_killed_processes(tmp_path: Path) -> None:
     make = "import os\nfrom slime.sandbox import Workspace\nw = Workspace()\nprint(w.path, flush=True)"
     code = f"{make}\nos.kill(os.getpid(), 9)"
     env = {**os.environ, "TMPDIR": str(base_folder().parent)}
@@ -139,7 +137,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_only_that(tmp_pat
         assert not left.parent.exists() and used.path.exists()
 
 
-def test_a_box_may_end_after_its_workspace_is_closed() -> None:
+def test_a_sandbox_may_end_after_its_workspace_is_closed() -> None:
     workspace = Workspace()
     with Shells(workspace) as shells:
         shells.execute("a", "true", SECONDS)
@@ -148,7 +146,7 @@ def test_a_box_may_end_after_its_workspace_is_closed() -> None:
         workspace.read("a")
 
 
-def test_a_place_that_would_hide_the_system_is_refused() -> None:
+def test_a_mount_place_that_would_hide_the_system_is_rejected() -> None:
     for place in ("/usr", "relative", "/"):
         with pytest.raises(ValueError, match="cannot be at"):
             Workspace(place=place)

@@ -55,7 +55,7 @@ ROW = {"train/loss": 0.5, "perf/train_time": 1.0}
 
 
 @pytest.mark.parametrize("at_the_signal", [True, False])
-def test_the_row_of_a_live_version_that_its_driver_did_not_tell_is_there_once(
+def test_the_row_of_a_live_version_not_logged_by_its_driver_is_logged_once(
     tmp_path: Path, at_the_signal: bool
 ) -> None:
     ended = Tracker(arguments(tmp_path))
@@ -125,9 +125,7 @@ class FakeTrackio(ModuleType):
         self.finished += 1
 
 
-def test_trackio_gets_every_metric_of_a_run_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trackio_gets_every_metric_of_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trackio = FakeTrackio()
     monkeypatch.setitem(sys.modules, "trackio", trackio)
     for rollout_id in (0, 1):
@@ -162,7 +160,7 @@ def test_all_drivers_of_a_run_folder_log_to_one_wandb_run(
     assert wandb.points[1]["train/step"] == 5 * 12, "three passes of four steps a rollout"
 
 
-def test_wandb_that_is_not_installed_is_refused_with_the_command(
+def test_a_missing_wandb_package_is_rejected_with_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
@@ -170,7 +168,7 @@ def test_wandb_that_is_not_installed_is_refused_with_the_command(
         Tracker(arguments(tmp_path, use_wandb=True))
 
 
-def test_a_bar_where_a_person_looks_and_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_shows_a_bar_and_other_outputs_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(display("auto", 3), Lines), "the output of a test is no terminal"
     bar = display("bar", 3)
     assert isinstance(bar, Bar)
@@ -239,7 +237,7 @@ def test_a_line_reports_the_distance_from_the_first_model() -> None:
     assert "kl of the update 0.01" in progress_line(2, {"train/ppo_kl": 0.01})
 
 
-def test_the_beginning_says_where_everything_is(tmp_path: Path) -> None:
+def test_the_first_lines_give_paths_and_addresses(tmp_path: Path) -> None:
     args = arguments(tmp_path, use_tensorboard=True)
     assert beginning(args, -1).startswith("training begins; run folder ")
     assert f"tensorboard --logdir {args.tensorboard_dir}" in beginning(args, -1)

@@ -62,7 +62,7 @@ def test_only_a_single_long_sample_may_exceed_the_token_budget(
 
 
 @given(sizes, limits)
-def test_steps_have_the_global_batch_size_and_denominators_of_their_own(
+def test_steps_have_the_global_batch_size_and_separate_denominators(
     samples: list[tuple[int, int]], limits: ScheduleLimits
 ) -> None:
     schedule = plan(samples, limits)
@@ -78,7 +78,7 @@ def test_steps_have_the_global_batch_size_and_denominators_of_their_own(
     assert bool(schedule.steps) == any(trained for _, trained in samples)
 
 
-def test_drops_come_before_trimming() -> None:
+def test_samples_are_dropped_before_trimming() -> None:
     samples = [(5, 0), (5, 1), (5, 1), (5, 0), (5, 1), (5, 1), (5, 1)]
     schedule = plan(samples, ScheduleLimits(global_batch_size=2, trim=True))
     assert [step.samples for step in schedule.steps] == [(1, 2), (4, 5)]
@@ -126,7 +126,7 @@ def test_companions_are_a_separate_step_after_their_samples() -> None:
     ]
 
 
-def test_companions_with_several_numbers_make_a_step_each_in_the_order_of_their_numbers() -> None:
+def test_companions_of_each_number_form_a_step_in_numeric_order() -> None:
     schedule = build_schedule([5] * 6, [1] * 6, ScheduleLimits(), companions={2: 2, 3: 1, 4: 2, 5: 3})
     assert [step.samples for step in schedule.steps] == [(0, 1), (3,), (2, 4), (5,)]
 
@@ -161,7 +161,7 @@ def test_micro_batches_of_one_number_hold_samples_of_one_kind_on_all_ranks(
     assert schedule.dropped == alike.dropped
 
 
-def test_the_kinds_of_a_step_are_cut_and_dealt_each_by_itself() -> None:
+def test_the_kinds_of_a_step_are_scheduled_separately() -> None:
     limits = ScheduleLimits(world_size=2, micro_batch_size=2)
     (step,) = build_schedule([5] * 5, [1] * 5, limits, kinds={1: "forward", 3: "forward", 4: "forward"}).steps
     assert step.ranks == (((0,), (1, 3)), ((2,), (4,)))
@@ -196,7 +196,7 @@ def test_turns_of_a_session_share_a_micro_batch_and_count_once() -> None:
     assert merged(sequences) == (((0, 1, 2, 3, 4), (5,)),) or merged(sequences) == (((5,), (0, 1, 2, 3, 4)),)
 
 
-def test_a_session_beyond_the_limit_runs_as_its_longest_turn_would() -> None:
+def test_a_session_beyond_the_limit_costs_as_much_as_its_longest_turn() -> None:
     assert merged(alike(5, 200, 10)) == (((0, 1, 2, 3, 4),),)
 
 
@@ -205,14 +205,14 @@ def test_predicted_tokens_of_a_micro_batch_stay_within_its_limit() -> None:
     assert sorted(map(len, merged(same, trained=30)[0])) == [3, 3]
 
 
-def test_keys_before_branches_stay_within_a_multiple_of_the_limit() -> None:
+def test_copied_keys_stay_within_a_multiple_of_the_limit() -> None:
     answers = [[*range(90), 1000 + i] for i in range(12)]
     parts = merged(answers, max_tokens=110)[0]
     assert sorted(i for part in parts for i in part) == list(range(12))
     assert all((len(part) + 1) * 90 + len(part) <= KEYS * 110 for part in parts)
 
 
-def test_samples_with_nothing_in_common_are_dealt_as_without_looking() -> None:
+def test_samples_without_common_prefixes_are_scheduled_as_without_sharing() -> None:
     sequences = [[number * 100 + i for i in range(10 + 7 * number % 23)] for number in range(20)]
     lengths = [len(sequence) for sequence in sequences]
     for ranks in (1, 2, 3):
@@ -226,7 +226,7 @@ def test_ranks_get_equally_many_micro_batches_of_a_session() -> None:
     assert sorted(i for rank in ranks for part in rank for i in part) == list(range(7))
 
 
-def test_a_long_session_shares_its_tokens_and_not_more_targets_than_the_limit() -> None:
+def test_a_long_session_shares_tokens_within_the_target_limit() -> None:
     """The last turn alone has more tokens than the limit; its turns together would have 30 times the targets."""
     turns = [list(range(1000 * number)) for number in range(1, 41)]
     parts = Prefixes(turns, [750] * 40).parts(range(40), 8192)

@@ -17,7 +17,7 @@ from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum
 
 
-def test_the_checksum_sees_names_dtypes_shapes_and_bytes() -> None:
+def test_the_checksum_covers_names_dtypes_shapes_and_bytes() -> None:
     base = {"a": torch.arange(4.0), "b": torch.ones(2)}
     changed: list[dict[str, Any]] = [
         {"a": torch.arange(4.0), "c": torch.ones(2)},
@@ -32,7 +32,7 @@ def test_the_checksum_sees_names_dtypes_shapes_and_bytes() -> None:
     assert weights_checksum({"a": torch.arange(8.0)[::2] / 2, "b": torch.ones(2)}) == checksums[0]
 
 
-def test_a_tied_head_is_left_out_and_a_separate_one_counts() -> None:
+def test_a_tied_head_is_omitted_from_the_checksum_and_a_separate_one_included() -> None:
     embedding = torch.ones(3, 2)
     bare = {"model.embed_tokens.weight": embedding}
     tied = {**bare, "lm_head.weight": embedding}
@@ -41,7 +41,7 @@ def test_a_tied_head_is_left_out_and_a_separate_one_counts() -> None:
     assert weights_checksum(untied) != weights_checksum(bare)
 
 
-def test_files_and_folders_appear_whole(tmp_path: Path) -> None:
+def test_files_and_folders_are_written_atomically(tmp_path: Path) -> None:
     write_text(tmp_path / "f", "one")
     write_text(tmp_path / "f", "two")
     assert (tmp_path / "f").read_text() == "two"
@@ -53,7 +53,7 @@ def test_files_and_folders_appear_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "f"]
 
 
-def test_a_replacement_that_was_cut_off_between_its_renames_is_undone(tmp_path: Path) -> None:
+def test_a_replacement_interrupted_between_its_renames_is_undone(tmp_path: Path) -> None:
     (tmp_path / ".d.old").mkdir()
     recover_folder(tmp_path / "d")
     recover_folder(tmp_path / "d")
@@ -73,26 +73,26 @@ def schedule(style: str, step: int) -> float:
     return learning_rate(args, step)
 
 
-def test_learning_rates() -> None:
+def test_learning_rate_schedules_have_their_expected_values() -> None:
     assert [schedule("constant", step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]
     assert [schedule("linear", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
     assert [schedule("cosine", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
-def test_clients_share_the_certificates_that_one_of_them_has_read() -> None:
+def test_clients_share_one_set_of_certificates() -> None:
     first = httpx.Client(verify=certificates(), trust_env=False)
     assert first._transport._pool._ssl_context is certificates()  # type: ignore[attr-defined]
     first.close()
 
 
-def test_a_folder_in_a_place_of_all_users_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_a_folder_in_a_shared_place_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert private_folder(folder).stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
     assert private_folder(folder).stat().st_mode & 0o777 == 0o700
 
 
-def test_what_another_user_put_into_the_place_of_a_folder_is_refused(
+def test_another_users_file_in_place_of_a_folder_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

@@ -79,7 +79,7 @@ def sampled(sample: Sample, sequence: Sequence) -> Sample:
 
 
 @pytest.mark.parametrize("flags", [{}, {"chunked_prefill_size": 7}])
-def test_answers_to_images_and_to_text_beside_each_other_have_the_log_probs_of_transformers_and_the_trainer(
+def test_batched_image_and_text_answers_match_transformers_and_the_trainer(
     service: Serve,
     samples: list[Sample],
     reference: PreTrainedModel,
@@ -99,7 +99,7 @@ def test_answers_to_images_and_to_text_beside_each_other_have_the_log_probs_of_t
     assert metrics["train_rollout_logprob_abs_diff_max"] < 1e-4
 
 
-def test_new_weights_look_at_the_images_of_a_prompt_that_was_half_read(
+def test_after_an_update_images_of_a_half_prefilled_prompt_are_processed_again(
     service: Serve, samples: list[Sample], make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     trainer = make_trainer(lr=3e-2)
@@ -119,7 +119,7 @@ def test_new_weights_look_at_the_images_of_a_prompt_that_was_half_read(
     assert answer.rollout_log_probs == pytest.approx(trainer.log_probs([answer])[0], abs=1e-4)
 
 
-def test_a_prompts_own_log_probs_are_those_of_transformers(
+def test_prompt_log_probs_match_transformers(
     service: Serve, samples: list[Sample], reference: PreTrainedModel
 ) -> None:
     engine = service()
@@ -134,7 +134,7 @@ def test_a_prompts_own_log_probs_are_those_of_transformers(
     assert found == pytest.approx(reference_log_probs(reference, behind), abs=1e-4)
 
 
-def test_images_that_do_not_fit_are_refused(service: Serve, make_sample: MakeSample) -> None:
+def test_invalid_images_are_rejected(service: Serve, make_sample: MakeSample) -> None:
     engine = service()
     good = body(make_sample(picture(40, 30), picture(60, 33)))
     first, second = good["image_data"]
@@ -150,7 +150,7 @@ def test_images_that_do_not_fit_are_refused(service: Serve, make_sample: MakeSam
             engine.sequence(GenerateRequest.model_validate({**good, "image_data": images}))
 
 
-def test_an_engine_whose_model_does_not_see_refuses_images(model_path: Path, make_sample: MakeSample) -> None:
+def test_an_engine_without_a_vision_model_rejects_images(model_path: Path, make_sample: MakeSample) -> None:
     blind = EngineService(EmbeddedArguments(model_path=str(model_path)))
     asked = body(make_sample(picture(40, 30)))
     with pytest.raises(RequestError, match="takes no images"):

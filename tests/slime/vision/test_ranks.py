@@ -25,7 +25,7 @@ trainer.close()
 """
 
 
-def test_a_rank_without_images_takes_part_in_the_vision_of_the_others(
+def test_a_rank_without_images_runs_the_vision_model_too(
     make_args: MakeArgs, make_trainer: MakeTrainer, samples: list[Sample], fsdp_forks: Forks, tmp_path: Path
 ) -> None:
     flags = {"global_batch_size": 2, "gradient_checkpointing": True, "save": str(tmp_path / "save")}

@@ -89,7 +89,7 @@ class Showing:
 
 
 @pytest.mark.parametrize("per_turn", [False, True], ids=["one sample", "one a turn"])
-def test_an_episode_of_pictures_is_trained_on_exactly_what_was_sampled_from(
+def test_an_episode_with_images_is_trained_on_exactly_the_sampled_inputs(
     server: Server,
     rollout_args: ArgsOf,
     make_trainer: MakeTrainer,
@@ -114,7 +114,7 @@ def test_an_episode_of_pictures_is_trained_on_exactly_what_was_sampled_from(
     assert metrics["train_rollout_logprob_abs_diff_max"] < 1e-4
 
 
-def test_a_grpo_step_on_answers_to_a_picture_makes_the_rewarded_ones_likelier(
+def test_a_grpo_step_makes_rewarded_answers_to_an_image_likelier(
     server: Server, rollout_args: ArgsOf, make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     record_engine(tmp_path / "run", server.url)
@@ -152,7 +152,7 @@ def asking(
     return bodies
 
 
-def test_sglang_gets_the_pictures_and_an_answer_to_another_prompt_is_refused(
+def test_sglang_gets_the_images_and_a_different_prompt_length_is_rejected(
     rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = rollout_args()
@@ -206,7 +206,7 @@ def test_components_without_image_support_are_named(
         ([picture(40, 30), "<|image_pad|>"], "2 marks for 1 images"),
     ],
 )
-def test_a_picture_that_is_none_is_refused(
+def test_an_invalid_image_is_rejected(
     rollout_args: ArgsOf, monkeypatch: pytest.MonkeyPatch, parts: list[str], said: str
 ) -> None:
     args = rollout_args()
@@ -223,7 +223,7 @@ def test_a_picture_that_is_none_is_refused(
         )
 
 
-def test_old_pictures_are_folded_to_words(rollout_args: ArgsOf) -> None:
+def test_old_images_are_replaced_by_text(rollout_args: ArgsOf) -> None:
     args = rollout_args()
     state = GenerateState.of(args)
     talk = Conversation(state.tokenizer, Start(ASKED), state.placed)
@@ -240,7 +240,7 @@ def test_old_pictures_are_folded_to_words(rollout_args: ArgsOf) -> None:
     assert all(set(talk.ids()[image.start : image.end]) == {mark} for image in talk.images())
 
 
-def test_the_newest_pictures_are_kept_and_the_texts_of_all(rollout_args: ArgsOf) -> None:
+def test_the_newest_images_and_all_texts_are_kept(rollout_args: ArgsOf) -> None:
     args = rollout_args()
     state = GenerateState.of(args)
     talk = Conversation(state.tokenizer, Start(ASKED), state.placed)

@@ -38,9 +38,7 @@ def gap(found: list[list[float]], samples: list[Sample], reference: PreTrainedMo
     )
 
 
-def test_positions_are_those_that_transformers_finds(
-    samples: list[Sample], reference: PreTrainedModel
-) -> None:
+def test_positions_match_transformers(samples: list[Sample], reference: PreTrainedModel) -> None:
     for sample in samples[:4]:
         types = torch.zeros(1, len(sample.tokens), dtype=torch.int)
         for place in sample.images:
@@ -59,7 +57,7 @@ def test_log_probs_are_those_of_transformers_with_images_in_prompt_and_response(
     assert gap(trainer.log_probs(samples), samples, reference) < 1e-5
 
 
-def test_a_prompt_with_its_images_stands_once_and_another_image_makes_another_prompt(
+def test_prompts_with_equal_images_are_shared_and_other_images_are_not(
     samples: list[Sample],
 ) -> None:
     packed = pack(samples[:3], CPU)
@@ -71,7 +69,7 @@ def test_a_prompt_with_its_images_stands_once_and_another_image_makes_another_pr
     assert len(apart.images) == 6
 
 
-def test_a_token_of_the_images_id_that_was_sampled_is_a_token(
+def test_a_sampled_image_id_is_an_ordinary_token(
     make_trainer: MakeTrainer, make_sample: MakeSample, reference: PreTrainedModel
 ) -> None:
     sample = make_sample(picture(40, 30), seed=5)
@@ -83,7 +81,7 @@ def test_a_token_of_the_images_id_that_was_sampled_is_a_token(
     assert found == pytest.approx(reference_log_probs(other, sample), abs=1e-5)
 
 
-def test_a_step_moves_the_vision_too_and_its_export_is_a_model_that_transformers_reads(
+def test_a_step_trains_the_vision_part_and_transformers_reads_the_export(
     make_trainer: MakeTrainer, samples: list[Sample], vision_folder: Path, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
@@ -97,7 +95,7 @@ def test_a_step_moves_the_vision_too_and_its_export_is_a_model_that_transformers
     assert gap(trainer.log_probs(samples), samples, load_reference(tmp_path / "out")) < 1e-5
 
 
-def test_adapters_train_beside_images_and_merge(
+def test_adapters_train_with_images_and_merge(
     make_trainer: MakeTrainer, samples: list[Sample], tmp_path: Path
 ) -> None:
     trainer = make_trainer(use_lora=True, lora_rank=4, lora_alpha=32.0, lora_dropout=0.0, lr=1e-2)
@@ -109,7 +107,7 @@ def test_adapters_train_beside_images_and_merge(
     assert gap(after, samples, load_reference(tmp_path / "out")) < 1e-4
 
 
-def test_what_cannot_be_trained_with_images_is_refused(
+def test_unsupported_settings_with_images_are_rejected(
     make_trainer: MakeTrainer, make_sample: MakeSample, samples: list[Sample], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="would not see the images"):
@@ -139,7 +137,7 @@ def test_what_cannot_be_trained_with_images_is_refused(
             Sample(**wrong)
 
 
-def test_a_model_that_does_not_see_refuses_images(
+def test_a_trainer_without_a_vision_model_rejects_images(
     training_args: MakeTrainingArgs, write_qwen3: Any, samples: list[Sample], tmp_path: Path
 ) -> None:
     from slime.training.fsdp import FSDPTrainer
@@ -152,6 +150,6 @@ def test_a_model_that_does_not_see_refuses_images(
         blind.close()
 
 
-def test_a_sample_with_images_is_plain_data_and_back(samples: list[Sample]) -> None:
+def test_a_sample_with_images_round_trips_through_plain_data(samples: list[Sample]) -> None:
     assert [Sample.from_dict(one.to_dict()) for one in samples] == samples
     assert samples[0].to_dict()["images"][0]["start"] == samples[0].images[0].start

@@ -16,7 +16,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_one_value_that_is_not_finite_is_found(tmp_path: Path, dtype: torch.dtype, value: float) -> None:
+def test_a_single_non_finite_value_is_detected(tmp_path: Path, dtype: torch.dtype, value: float) -> None:
     tensor = torch.ones(40, 25, dtype=dtype)
     tensor[31, 7] = value
     save_file({"good": torch.ones(3), "bad": tensor}, str(tmp_path / "model.safetensors"))

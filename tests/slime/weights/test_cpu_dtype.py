@@ -16,13 +16,13 @@ from slime.weights.versions import WeightVersion, write_live
 
 
 @pytest.mark.parametrize(("bf16", "served"), [(True, "bfloat16"), (False, "float32")])
-def test_a_new_run_serves_what_training_computes_in(tmp_path: Path, bf16: bool, served: str) -> None:
+def test_a_new_run_serves_the_dtype_of_training(tmp_path: Path, bf16: bool, served: str) -> None:
     assert dtype_on_cpu(bf16, tmp_path) == served
     assert dtype_on_cpu(bf16, tmp_path / "not there") == served
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_run_goes_on_in_the_type_of_its_versions(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_an_existing_run_keeps_the_dtype_of_its_versions(tmp_path: Path, dtype: torch.dtype) -> None:
     folder = tmp_path / "weights" / "v000003"
     folder.mkdir(parents=True)
     tensors = {"model.norm.weight": torch.ones(4), "lm_head.weight": torch.ones(4, 4, dtype=dtype)}
@@ -33,9 +33,7 @@ def test_a_run_goes_on_in_the_type_of_its_versions(tmp_path: Path, dtype: torch.
 
 
 @pytest.mark.parametrize(("address", "leaves"), [([], torch.bfloat16), (["127.0.0.1:30010"], torch.float32)])
-def test_versions_leave_in_fp32_for_an_engine_that_somebody_else_started(
-    address: list[str], leaves: torch.dtype
-) -> None:
+def test_versions_for_external_engines_are_exported_in_fp32(address: list[str], leaves: torch.dtype) -> None:
     args = SimpleNamespace(
         rollout_num_gpus=0, rollout_backend="embedded", rollout_external_engine_addrs=address
     )
@@ -43,6 +41,6 @@ def test_versions_leave_in_fp32_for_an_engine_that_somebody_else_started(
     assert Exporting._served_dtype(rank) == leaves
 
 
-def test_a_live_adapter_and_a_folder_that_is_gone_say_nothing(tmp_path: Path) -> None:
+def test_a_live_adapter_or_missing_folder_does_not_determine_the_dtype(tmp_path: Path) -> None:
     save_file({"a.lora_A.weight": torch.ones(2, 2)}, tmp_path / "adapter_model.safetensors")
     assert dtypes_of(tmp_path) == dtypes_of(tmp_path / "gone") == set()

@@ -26,7 +26,7 @@ def tool() -> ModuleType:
     return module
 
 
-def test_the_folder_is_the_files_model(tool: ModuleType, tmp_path: Path) -> None:
+def test_the_converted_folder_is_the_files_model(tool: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     model = write_gguf(file)
     output = tmp_path / "folder"
@@ -45,7 +45,7 @@ def test_the_folder_is_the_files_model(tool: ModuleType, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("pre", "pieces"), [("smollm", ["1", "2"]), ("gpt-2", ["12"])])
-def test_digits_are_split_as_the_file_says(
+def test_digits_are_split_as_the_file_specifies(
     tool: ModuleType, tmp_path: Path, pre: str, pieces: list[str]
 ) -> None:
     file = tmp_path / "model.gguf"

@@ -15,7 +15,7 @@ from slime.weights.kept import keep_versions, thinned
 from slime.weights.versions import WeightVersion
 
 
-def test_the_newest_stay_and_fewer_and_fewer_of_the_older_ones() -> None:
+def test_the_newest_versions_are_kept_and_older_ones_thinned() -> None:
     kept: list[int] = []
     for version in range(101):  # as a run goes on
         kept = thinned([*kept, version], 10)
@@ -25,7 +25,7 @@ def test_the_newest_stay_and_fewer_and_fewer_of_the_older_ones() -> None:
     assert thinned([0, 1, 2], 10) == [0, 1, 2]
 
 
-def test_the_first_and_the_named_versions_always_stay() -> None:
+def test_the_first_and_the_named_versions_are_always_kept() -> None:
     assert {0, 37} <= set(thinned(range(101), 4, named={37}))
 
 
@@ -40,7 +40,7 @@ def write_versions(save: Path, weights: Path) -> None:
     (save / "checkpoint-latest").symlink_to("checkpoint-12")
 
 
-def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
+def test_checkpoints_and_artifacts_of_other_versions_are_removed(tmp_path: Path) -> None:
     save, weights = tmp_path / "checkpoints", tmp_path / "weights"
     write_versions(save, weights)
     left = keep_versions(save, weights, 6, named={7}, recent=2)
@@ -49,7 +49,7 @@ def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
     assert {int(path.name[1:]) for path in weights.glob("v*")} >= set(left)
 
 
-def test_what_is_live_pinned_or_known_to_be_good_stays_however_old_it_is(tmp_path: Path) -> None:
+def test_live_pinned_and_known_good_versions_are_kept_at_any_age(tmp_path: Path) -> None:
     save, weights = tmp_path / "checkpoints", tmp_path / "weights"
     write_versions(save, weights)
     args = Arguments(
@@ -80,6 +80,6 @@ def test_an_order_reaches_the_driver_and_its_answer_comes_back(tmp_path: Path) -
     assert asked.pinned(tmp_path) == driver.pinned == 3
 
 
-def test_an_order_that_cannot_be_read_does_not_stop_the_driver(tmp_path: Path) -> None:
+def test_an_unreadable_order_does_not_stop_the_driver(tmp_path: Path) -> None:
     (tmp_path / "version_order.json").write_text("{")
     assert VersionOrders(tmp_path).next() is None and not (tmp_path / "version_order.json").exists()

@@ -32,7 +32,7 @@ def noisy(rng: random.Random, size: float) -> list[float]:
     return [-3.0 + rng.gauss(0, size) for _ in range(63)]
 
 
-def test_one_id_on_which_two_correct_programs_disagree_is_no_other_model() -> None:
+def test_a_difference_on_one_id_is_accepted() -> None:
     rng = random.Random(0)
     probe = of_bfloat16([-3.0] * 63, of_text=True)
     assert probe.difference(noisy(rng, 0.05), "bfloat16") is None
@@ -42,11 +42,11 @@ def test_one_id_on_which_two_correct_programs_disagree_is_no_other_model() -> No
 
 
 @pytest.mark.parametrize("answer", [[-3.0] * 5, [float("nan")] * 63])
-def test_an_answer_that_is_none_is_refused(answer: list[float]) -> None:
+def test_an_invalid_probe_answer_is_rejected(answer: list[float]) -> None:
     assert "log-probs" in str(of_bfloat16([-3.0] * 63, of_text=True).difference(answer, "bfloat16"))
 
 
-def test_the_coarser_of_both_dtypes_counts_and_ids_at_random_may_differ_more() -> None:
+def test_the_coarser_dtypes_tolerance_applies_and_random_ids_have_a_larger_one() -> None:
     text, ids = of_bfloat16([-3.0], of_text=True), of_bfloat16([-3.0])
     assert (text.allowed("float32"), text.allowed(None), text.allowed("auto")) == (0.1, 0.1, 0.1)
     assert ids.allowed("float32") == 0.25

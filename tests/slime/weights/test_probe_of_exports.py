@@ -40,7 +40,7 @@ def learn(trainer: Trainer) -> None:
 
 
 @pytest.mark.parametrize("adapter", [False, True])
-def test_the_trainer_writes_what_its_weights_say(
+def test_the_trainer_writes_the_log_probs_of_its_weights(
     make_trainer: MakeTrainer, tmp_path: Path, adapter: bool
 ) -> None:
     trainer = make_trainer(rollout_backend="sglang", lr=1e-2, **(LORA if adapter else {}))
@@ -55,9 +55,7 @@ def test_the_trainer_writes_what_its_weights_say(
     )
 
 
-def test_engines_that_prove_their_weights_themselves_need_none(
-    make_trainer: MakeTrainer, tmp_path: Path
-) -> None:
+def test_engines_that_verify_their_weights_need_no_probe(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     make_trainer().export_weights(str(tmp_path / "v1"), 1)
     assert not (tmp_path / "v1" / FILE).exists()
 

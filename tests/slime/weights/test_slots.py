@@ -58,7 +58,7 @@ def first_value(model: ServedModel) -> float:
     return float(next(iter(model.tensors.values())).flatten()[0])
 
 
-def test_an_engine_runs_on_the_memory_that_the_trainer_wrote(
+def test_an_engine_uses_the_trainers_memory_without_copying(
     store: WeightStore, model: ServedModel, model_path: Path, tmp_path: Path
 ) -> None:
     slot, checksum = put(tmp_path, plus(model_path, 1.0))
@@ -68,7 +68,7 @@ def test_an_engine_runs_on_the_memory_that_the_trainer_wrote(
         assert torch.equal(model.tensors[name], tensor), name
 
 
-def test_a_slot_is_free_again_once_no_engine_runs_on_it(
+def test_a_slot_is_free_once_no_engine_uses_it(
     store: WeightStore, model: ServedModel, model_path: Path, tmp_path: Path
 ) -> None:
     used, values = [], []
@@ -85,7 +85,7 @@ def test_a_slot_is_free_again_once_no_engine_runs_on_it(
     )
 
 
-def test_a_version_that_was_prepared_and_not_switched_to_keeps_its_slot_until_it_is_dropped(
+def test_a_prepared_version_keeps_its_slot_until_discarded(
     store: WeightStore, model_path: Path, tmp_path: Path
 ) -> None:
     first, _ = put(tmp_path, plus(model_path, 1.0))
@@ -95,9 +95,7 @@ def test_a_version_that_was_prepared_and_not_switched_to_keeps_its_slot_until_it
     assert put(tmp_path, plus(model_path, 3.0))[0] == first
 
 
-def test_a_slot_that_is_being_written_or_was_left_half_written_is_refused(
-    store: WeightStore, model_path: Path, tmp_path: Path
-) -> None:
+def test_an_incomplete_slot_is_rejected(store: WeightStore, model_path: Path, tmp_path: Path) -> None:
     with free_slot(tmp_path) as slot:
         with pytest.raises(WeightsError, match="is being overwritten"):
             store.prepare(str(slot), 1)
@@ -106,7 +104,7 @@ def test_a_slot_that_is_being_written_or_was_left_half_written_is_refused(
     assert store.live.version == 0
 
 
-def test_a_writer_that_is_killed_leaves_a_slot_that_counts_as_empty(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_an_unused_slot(tmp_path: Path) -> None:
     put(tmp_path, {"a": torch.ones(3)})
     program = (
         "import sys, time; from pathlib import Path; from slime.weights.slots import free_slot\n"
@@ -147,7 +145,7 @@ def test_a_slot_stays_mapped_from_one_version_to_the_next_on_both_sides(tmp_path
     assert torch.equal(reader.tensors(Path(slot) / "model.safetensors")["more"], longer["more"])
 
 
-def test_memory_that_has_no_room_is_an_error_and_not_the_end_of_the_process(
+def test_full_shared_memory_raises_an_error_instead_of_killing_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -162,7 +160,7 @@ def test_memory_that_has_no_room_is_an_error_and_not_the_end_of_the_process(
     assert asked[0] > asked[1], "a little room is enough where there is not much"
 
 
-def test_bits_that_changed_after_the_trainer_wrote_them_are_refused_by_name(
+def test_tensors_changed_after_the_export_are_rejected_by_name(
     store: WeightStore, model_path: Path, tmp_path: Path
 ) -> None:
     slot, _ = put(tmp_path, plus(model_path, 1.0))
@@ -174,7 +172,7 @@ def test_bits_that_changed_after_the_trainer_wrote_them_are_refused_by_name(
         store.prepare(slot, 1)
 
 
-def test_of_large_tensors_some_are_digested_anew_and_the_names_and_shapes_of_all_are_compared(
+def test_some_large_tensors_are_digested_again_and_all_names_and_shapes_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slot, checksum = put(tmp_path, big(1.0))
@@ -194,7 +192,7 @@ def test_of_large_tensors_some_are_digested_anew_and_the_names_and_shapes_of_all
             reading.proven(slot, other, left)
 
 
-def test_each_of_several_holders_keeps_the_slot(tmp_path: Path) -> None:
+def test_each_of_several_readers_keeps_the_slot(tmp_path: Path) -> None:
     slot, _ = put(tmp_path, {"a": torch.ones(3)})
     with ExitStack() as holders:
         for _ in range(2):
@@ -231,7 +229,7 @@ class Engine:
         return self
 
 
-def test_engines_read_memory_while_the_artifact_is_written_and_switch_once_it_is(tmp_path: Path) -> None:
+def test_engines_load_memory_during_the_artifacts_write_and_switch_afterwards(tmp_path: Path) -> None:
     from slime.weights.update import Candidate, WeightUpdate
     from slime.weights.versions import WeightVersion, read_live, write_live
 

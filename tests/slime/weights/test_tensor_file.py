@@ -42,7 +42,7 @@ def write(
     return load_file(path)
 
 
-def test_one_pass_casts_and_writes_what_torch_would_and_knows_its_digests(tmp_path: Path) -> None:
+def test_one_pass_casts_and_writes_like_torch_and_computes_digests(tmp_path: Path) -> None:
     weights = some_weights()
     digests = write_weights(tmp_path, weights.items(), len(weights), torch.bfloat16)
     stored = load_file(tmp_path / "model.safetensors")
@@ -55,7 +55,7 @@ def test_one_pass_casts_and_writes_what_torch_would_and_knows_its_digests(tmp_pa
     assert checksum_of(digests) == weights_checksum(stored) == read_artifact(str(tmp_path)).checksum
 
 
-def test_a_file_in_place_is_written_over_and_keeps_its_memory(tmp_path: Path) -> None:
+def test_an_existing_file_is_overwritten_in_the_same_memory(tmp_path: Path) -> None:
     path, weights = tmp_path / "model.safetensors", some_weights()
     write(path, weights, 4)
     before = os.stat(path).st_ino
@@ -64,9 +64,7 @@ def test_a_file_in_place_is_written_over_and_keeps_its_memory(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("length", [3, HEADER_BYTES * 40])
-def test_what_the_place_for_the_header_does_not_allow_is_written_all_the_same(
-    tmp_path: Path, length: int
-) -> None:
+def test_tensors_beyond_the_reserved_header_are_still_written(tmp_path: Path, length: int) -> None:
     weights = {"odd": torch.ones(3, dtype=torch.bfloat16), "n" * length: torch.arange(5.0)}
     stored = write(tmp_path / "model.safetensors", weights, 2)
     assert stored.keys() == weights.keys()
@@ -78,7 +76,7 @@ def test_a_value_that_the_served_dtype_cannot_hold_is_refused_by_name(tmp_path: 
         write_weights(tmp_path, [("big", torch.full((1 << 20,), 1e6))], 1, torch.float16)
 
 
-def test_the_digest_is_of_all_pieces_in_their_order() -> None:
+def test_the_digest_covers_all_pieces_in_order() -> None:
     base = torch.zeros(LONG)
     seen = {digest_tensor(base).digest}
     for place in (0, PIECE - 1, PIECE, LONG - 1):
@@ -88,7 +86,7 @@ def test_the_digest_is_of_all_pieces_in_their_order() -> None:
     assert len(seen) == 5
 
 
-def test_a_folder_of_an_earlier_release_is_proven_by_its_own_checksum(tmp_path: Path) -> None:
+def test_a_folder_of_an_earlier_release_is_verified_by_its_own_checksum(tmp_path: Path) -> None:
     weights = {"model.embed_tokens.weight": torch.ones(3, 2), "lm_head.weight": torch.ones(3, 2)}
     save_file(weights, str(tmp_path / "model.safetensors"))
     before = checksum_of_before(weights)
@@ -98,7 +96,7 @@ def test_a_folder_of_an_earlier_release_is_proven_by_its_own_checksum(tmp_path: 
     assert holds(str(tmp_path), weights_checksum(weights))
 
 
-def test_digests_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_digests_are_rejected(tmp_path: Path) -> None:
     assert read_digests(tmp_path) is None
     (tmp_path / "digests.json").write_text(json.dumps({"tensors": {"a": ["float32"]}}))
     with pytest.raises(EngineError, match="holds no digests"):
@@ -108,7 +106,7 @@ def test_digests_that_are_none_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e5m2], ids=str
 )
-def test_only_what_is_not_finite_is_refused_wherever_it_lies_and_whatever_its_sign(
+def test_only_non_finite_values_are_rejected_at_any_position_and_sign(
     dtype: torch.dtype,
 ) -> None:
     limits = torch.finfo(dtype)

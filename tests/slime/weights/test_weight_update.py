@@ -96,7 +96,7 @@ def test_all_engines_go_live_and_only_then_it_is_announced(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("stage", ["prepare", "switch"])
-def test_an_engine_that_fails_once_is_tried_again(tmp_path: Path, stage: str) -> None:
+def test_an_engine_that_fails_once_is_retried(tmp_path: Path, stage: str) -> None:
     run = Run(tmp_path, [FakeEngine(fails={stage: 1}), FakeEngine()])
     run.update.publish(CANDIDATE)
     assert run.versions() == [1, 1] and run.announced == [1]
@@ -110,7 +110,7 @@ def test_an_engine_that_cannot_prepare_leaves_the_old_version_live_everywhere(tm
     assert run.engines[1].prepared == {}, "prepared weights are discarded"
 
 
-def test_an_engine_that_reads_other_weights_is_not_tried_again(tmp_path: Path) -> None:
+def test_an_engine_that_loads_wrong_weights_is_not_retried(tmp_path: Path) -> None:
     engine = FakeEngine()
     run = Run(tmp_path, [engine])
     with pytest.raises(EngineError, match="checksum sum-1, the trainer wrote other"):
@@ -136,7 +136,7 @@ def test_an_engine_that_restarts_between_prepare_and_switch_is_prepared_again(tm
     assert run.versions() == [1, 1] and run.announced == [1]
 
 
-def test_an_engine_that_is_away_during_the_switch_is_waited_for(tmp_path: Path) -> None:
+def test_an_engine_unavailable_during_the_switch_is_awaited(tmp_path: Path) -> None:
     engine = FakeEngine()
     run = Run(tmp_path, [engine, FakeEngine()], patience=5.0)
 
@@ -148,7 +148,7 @@ def test_an_engine_that_is_away_during_the_switch_is_waited_for(tmp_path: Path) 
     assert run.versions() == [1, 1]
 
 
-def test_an_engine_that_refuses_the_switch_takes_all_back_to_the_old_version(tmp_path: Path) -> None:
+def test_an_engine_that_rejects_the_switch_rolls_back_all_engines(tmp_path: Path) -> None:
     stubborn = FakeEngine(fails={"switch": 99})
     run = Run(tmp_path, [FakeEngine(), stubborn])
     with pytest.raises(EngineError, match="switch failed"):
@@ -167,14 +167,14 @@ def test_an_engine_that_starts_while_the_switch_runs_finds_the_new_version_in_th
     assert seen == [ONE]
 
 
-def test_what_is_live_already_is_announced_without_touching_the_engine(tmp_path: Path) -> None:
+def test_an_already_live_version_is_announced_without_engine_calls(tmp_path: Path) -> None:
     engine = FakeEngine(version=1, checksum="sum-1")
     run = Run(tmp_path, [engine])
     run.update.publish(Candidate(ONE, rollout_id=0, parent=0, restored=True))
     assert engine.calls == [] and run.announced == [1]
 
 
-def test_a_gate_that_rejects_keeps_the_candidate_from_every_engine(tmp_path: Path) -> None:
+def test_a_rejecting_gate_keeps_the_candidate_from_every_engine(tmp_path: Path) -> None:
     def gate(candidate: Candidate) -> None:
         raise CandidateRejected("KL to the live model is 9.0")
 
@@ -190,7 +190,7 @@ def test_version_numbers_survive_and_never_repeat(tmp_path: Path) -> None:
     assert VersionNumbers(tmp_path).next(2) == 7
 
 
-def test_old_artifacts_go_but_never_a_spared_one(tmp_path: Path) -> None:
+def test_old_artifacts_are_removed_except_protected_ones(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"v{number:06d}").mkdir()
     gone = prune(tmp_path, "v*", keep=2, spare={tmp_path / "v000001"})
@@ -198,7 +198,7 @@ def test_old_artifacts_go_but_never_a_spared_one(tmp_path: Path) -> None:
     assert prune(tmp_path, "v*", keep=0, spare=set()) == []
 
 
-def test_a_live_version_whose_folder_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_a_live_version_with_a_missing_folder_is_cleared(tmp_path: Path) -> None:
     """As after a restart of the machine, where it lay in memory."""
     versions = tmp_path / "versions"
     live = WeightVersion(3, str(artifact_folder(versions, 3)), "sum-3")

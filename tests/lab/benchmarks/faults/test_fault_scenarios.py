@@ -12,7 +12,7 @@ from claw_lab.benchmarks.faults.fault_table import is_well
 
 
 @pytest.mark.parametrize("name", ["PostgreSQL stopped", "clock set", "disk full", "256 descriptors"])
-def test_what_a_machine_does_to_a_gateway_loses_no_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_faults_lose_no_answer_of_a_gateway(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario_kinds, "A_FEW", 6)
     monkeypatch.setattr(scenario_kinds, "DOWN_S", 1.0)
     result = run_scenario(name)
@@ -45,7 +45,7 @@ def test_the_table_has_a_row_for_each_scenario(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_that_falls_short_is_named(tmp_path: Path) -> None:
+def test_a_row_below_its_target_is_reported(tmp_path: Path) -> None:
     roles = {"gateway": {"kills": 2, "median_s": 0.5, "longest_s": 1.7, "refused": 0}}
     fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": roles})
     kills = {
@@ -62,7 +62,7 @@ def test_a_row_that_falls_short_is_named(tmp_path: Path) -> None:
     assert [row.endswith("| **no** |") for row in rows] == [True, True]
 
 
-def test_what_is_noted_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_measurements_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     well = {"kills": 1, "median_s": 0.5, "longest_s": 0.5, "refused": 0}
     fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": {"gateway": well, "engine": well}})
     fault_table.note(

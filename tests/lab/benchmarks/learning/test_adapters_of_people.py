@@ -9,7 +9,7 @@ from openclaw.store import RolloutStore
 from openclaw.types import Judgement, NewTurn, SampleDraft, Vote
 
 
-def test_a_preference_is_learned_when_two_looks_in_a_row_reach_the_target() -> None:
+def test_a_preference_counts_as_learned_after_two_checks_in_a_row_reach_the_target() -> None:
     person = Person("person0", "student", 0)
     for sessions, share in ((0, 0.1), (4, 0.9), (8, 0.7), (12, 0.8), (16, 0.81), (20, 0.2)):
         person.sessions = sessions
@@ -17,7 +17,7 @@ def test_a_preference_is_learned_when_two_looks_in_a_row_reach_the_target() -> N
     assert person.reached == 16 and person.shares[1] == 0.9
 
 
-def test_people_have_tastes_that_exist() -> None:
+def test_the_people_option_accepts_known_tastes() -> None:
     options = parse(["--people", "student", "counter", "--kinds", "adapters"])
     assert options.people == ["student", "counter"] and options.kinds == ["adapters"]
 

@@ -7,7 +7,7 @@ from slime.arguments import parse_args
 from tests import MODEL
 
 
-def test_a_scripts_plan_gives_its_flags_back_and_rate_and_batch_are_the_benchmarks() -> None:
+def test_a_scripts_plan_returns_its_flags_except_learning_rate_and_batch_size() -> None:
     flags = script_flags(SCRIPT, str(MODEL))
     assert flags["distill-topk"] == "20" and flags["gate"] == "True" and "global-batch-size" not in flags
     setting = setting_of(flags, 3e-4, 2, ["--gate-max-kl", "0.2"])
@@ -18,7 +18,7 @@ def test_a_scripts_plan_gives_its_flags_back_and_rate_and_batch_are_the_benchmar
     assert setting.method.hook == flags["method-path"] and setting.method.votes == 3
 
 
-def test_words_of_flags_are_what_a_shell_would_give() -> None:
+def test_flags_are_split_like_in_a_shell() -> None:
     flags = {"gate": "True", "trim": "False", "service-path": "['a.b', 'c.d']", "lr": "0.1"}
     assert words_of(flags) == [
         "--gate",

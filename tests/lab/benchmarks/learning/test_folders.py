@@ -17,7 +17,7 @@ from tests.fakes.scripted_engine import FakeEngine
 FOR_LISTS = "Please answer with a list."
 
 
-def test_replies_of_both_folders_make_the_rows_and_are_asked_for_once(
+def test_rows_compare_replies_of_both_folders_which_are_requested_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = build_model(tmp_path / "model")

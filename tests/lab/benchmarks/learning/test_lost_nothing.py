@@ -33,7 +33,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_nothing, "LiveModel", Model)
 
 
-def test_a_pair_of_servers_gives_rows_and_a_report(
+def test_two_servers_are_compared_in_rows_and_a_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "learning" / "lost-nothing.2026-11-27.json"
@@ -65,13 +65,13 @@ def test_answers_are_saved_and_compared_later(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("words", [["--before", "http://before"], ["--before", "x", "--after", "y"]])
-def test_what_cannot_be_compared_is_refused(words: list[str]) -> None:
+def test_incomparable_answers_are_rejected(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         lost_nothing.main(words)
     assert ended.value.code == 2
 
 
-def test_the_entropy_of_a_place_counts_all_unlikely_tokens_as_one() -> None:
+def test_the_entropy_at_a_position_counts_all_unlikely_tokens_as_one() -> None:
     half = {"logprob": -0.6931471805599453}
     assert entropy_of([half, half]) == pytest.approx(0.6931471805599453)
     assert entropy_of([half]) == pytest.approx(0.6931471805599453)

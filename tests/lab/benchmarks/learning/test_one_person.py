@@ -47,7 +47,7 @@ async def test_a_person_complains_until_a_reply_pleases_and_then_gives_thanks() 
     assert len(client.ended) == 1
 
 
-async def test_a_person_gives_up_after_some_complaints() -> None:
+async def test_a_person_stops_after_several_complaints() -> None:
     client = Scripted([LONG] * (MOST_COMPLAINTS + 2))
     assert not await person().session(client, "Why does it rain?")
     assert len(client.asked) == MOST_COMPLAINTS + 2
@@ -58,12 +58,12 @@ async def test_a_failed_request_ends_the_benchmark() -> None:
         await person().session(Scripted(["broken"]), "Why?")
 
 
-def test_three_first_replies_in_a_row_must_please() -> None:
+def test_a_preference_is_learned_after_three_satisfying_first_replies_in_a_row() -> None:
     assert Course([False, True, True, False, True, True, True]).sessions_until_pleasing() == 7
     assert Course([True, True, False, True]).sessions_until_pleasing() is None
 
 
-def test_each_wish_has_words_of_eight_people() -> None:
+def test_each_preference_is_worded_by_eight_people() -> None:
     for kind in ("brief", "prose", "greeting", "thanks"):
         assert {line.writer for line in read_talk(kind)} == set(WRITERS)
         assert all(sum(line.writer == who for line in read_talk(kind)) >= 7 for who in WRITERS)

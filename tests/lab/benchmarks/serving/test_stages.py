@@ -25,7 +25,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-def test_every_stage_names_functions_that_are_there() -> None:
+def test_every_stage_names_existing_functions() -> None:
     found = {stage for stage, owner, name in places() if callable(getattr(owner, name))}
     assert found == set(STAGES)
     assert all(inspect.getattr_static(owner, name) is not None for _, owner, name in places())
@@ -54,7 +54,7 @@ def test_a_stage_has_its_own_processor_time_without_waits_and_inner_stages() -> 
     assert 0.01 <= spent["outer"] < 0.02
 
 
-def test_a_stage_that_takes_a_fifth_more_of_plain_work_has_grown(tmp_path: Path) -> None:
+def test_a_stage_a_fifth_slower_relative_to_plain_work_is_reported(tmp_path: Path) -> None:
     earlier = {
         PLAIN_WORK: 1.0,
         "alone parse": 1.0,

@@ -58,7 +58,7 @@ def shown_tasks(rng: random.Random, count: int) -> Iterator[tuple[Template, Dial
             yield (OF_ROLE[role], asked.split()[0], re.findall(r'heading "(\w+)"', text)[0]), dialogue
 
 
-def test_templates_of_held_out_tasks_come_in_no_demonstration_and_no_task_of_rl() -> None:
+def test_held_out_templates_are_in_no_demonstration_and_no_training_task() -> None:
     assert len(TEMPLATES) == 192 and not set(TRAINED_TEMPLATES) & set(HELD_OUT_TEMPLATES)
     assert {family for family, *_ in HELD_OUT_TEMPLATES} == set(FAMILIES)
     assert {wording for _, wording, _ in HELD_OUT_TEMPLATES} == set(MEANT)
@@ -87,7 +87,7 @@ def test_a_solution_is_readable_and_reports_success() -> None:
         assert all(GuiFormat(TAGS).calls(turn.text, ()) for turn in told.turns)
 
 
-def test_files_of_tasks_are_the_same_every_time(tmp_path: Path) -> None:
+def test_task_files_are_reproducible(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         write(tmp_path / folder, 20, 8, seed=5)
     for file in ("train.jsonl", "heldout.jsonl"):
@@ -113,7 +113,7 @@ async def played(environment: GuiEnvironment, task: Errand, told: Dialogue) -> b
 
 @pytest.mark.parametrize("surroundings", ["playwright", "selenium"], indirect=True)
 @pytest.mark.timeout(600)
-async def test_demonstrations_show_pages_as_a_browser_does_and_solve_them(
+async def test_demonstrations_match_the_browsers_rendering_and_solve_the_tasks(
     environment: MakeEnvironment,
 ) -> None:
     for task in one_of_each_family():
@@ -122,7 +122,7 @@ async def test_demonstrations_show_pages_as_a_browser_does_and_solve_them(
 
 @pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)
 @pytest.mark.timeout(600)
-async def test_the_button_that_a_wording_is_mistaken_for_solves_nothing(environment: MakeEnvironment) -> None:
+async def test_the_button_favoured_by_the_demonstrations_solves_no_task(environment: MakeEnvironment) -> None:
     for task in one_of_each_family()[:2]:
         right = task.steps[-1][1]
         wrong = Errand(
@@ -131,7 +131,7 @@ async def test_the_button_that_a_wording_is_mistaken_for_solves_nothing(environm
         assert not await played(environment(unit=TAGS), task, solved(wrong))
 
 
-def test_names_on_made_pages_are_text() -> None:
+def test_names_on_generated_pages_are_escaped() -> None:
     page = made_page(
         {"title": "<b>", "left": 1, "gap": 2, "widgets": [{"kind": "button", "name": "<script>"}]}
     )
@@ -140,7 +140,7 @@ def test_names_on_made_pages_are_text() -> None:
         made_page({"title": "", "left": 1, "gap": 2, "widgets": [{"kind": "slot", "name": "x"}]})
 
 
-def test_a_tag_is_one_token_right_behind_its_name() -> None:
+def test_a_tag_is_one_token_directly_after_its_name() -> None:
     tokenizer = ChatTokenizer(str(TINY_MODEL))
     text = start_of("", 'button "Save" tag_7').messages[1]["content"]
     assert [tokenizer.decode([one]) for one in tokenizer.encode(str(text))] == [
@@ -151,13 +151,13 @@ def test_a_tag_is_one_token_right_behind_its_name() -> None:
     assert all(len(tokenizer.encode(phrase)) == 1 for phrase in PHRASES)
 
 
-def test_the_shipped_tokenizer_comes_out_of_the_recipe_byte_for_byte(tmp_path: Path) -> None:
+def test_the_recipe_reproduces_the_shipped_tokenizer_byte_for_byte(tmp_path: Path) -> None:
     make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
     for made in tmp_path.iterdir():
         assert made.read_bytes() == (TINY_MODEL / made.name).read_bytes(), made.name
 
 
-def test_the_tiny_model_is_small_and_was_made_with_the_rules_that_there_are() -> None:
+def test_the_tiny_model_is_small_and_matches_the_current_rules() -> None:
     assert sum(file.stat().st_size for file in TINY_MODEL.iterdir()) < 5 << 20
     tokenizer = ChatTokenizer(str(TINY_MODEL))
     [asked] = errands(1, 0, held_out=True)

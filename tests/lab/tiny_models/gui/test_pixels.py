@@ -63,7 +63,7 @@ from tests.gui_rl.conftest import needs
 SEEING_MODEL = ROOT / "gui-rl/tiny_seeing_model"
 
 
-def test_templates_of_held_out_boards_come_in_no_demonstration_and_no_task_of_rl() -> None:
+def test_held_out_boards_are_in_no_demonstration_and_no_training_task() -> None:
     assert len(TEMPLATES) == 192 and not set(TRAINED_TEMPLATES) & set(HELD_OUT_TEMPLATES)
     held_out = [set(parts) for parts in zip(*HELD_OUT_TEMPLATES, strict=True)]
     assert held_out == [set(MEANT), set(SHAPES), set(LAYOUTS)]
@@ -97,7 +97,7 @@ def test_demonstrations_click_a_certain_wrong_colour_more_often_than_the_right_o
     assert all(mistaken(colour) != colour for colour in COLOURS)
 
 
-def test_neither_a_task_nor_a_name_says_which_colour_is_meant() -> None:
+def test_the_target_colour_appears_in_neither_task_nor_name() -> None:
     rng = random.Random(5)
     for task in (board(rng) for _ in range(200)):
         assert {task.meant.name, mistaken(task.meant.name)} <= {tile.name for tile in task.tiles}
@@ -114,7 +114,7 @@ def overlap(one: Tile, other: Tile) -> bool:
     )
 
 
-def test_files_of_boards_are_the_same_every_time(tmp_path: Path) -> None:
+def test_board_files_are_reproducible(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         assert main([str(tmp_path / folder), "--kind", "boards", "--train", "20", "--held-out", "8"]) == 0
     for file in ("train.jsonl", "heldout.jsonl"):
@@ -155,7 +155,7 @@ def pixels(png: bytes) -> Any:
 
 
 @pytest.mark.timeout(600)
-async def test_pictures_are_drawn_as_a_browser_shows_them_and_the_meant_tile_alone_solves(
+async def test_pictures_match_the_browsers_rendering_and_only_the_target_tile_solves_the_task(
     browser: Surroundings,
 ) -> None:
     """A browser smooths edges of discs and rings a little otherwise: by .16 of 255 in the mean, by 52 at most."""
@@ -195,7 +195,7 @@ def pressed(task: Board, text: str) -> str:
     return ""
 
 
-def test_the_shipped_tokenizer_of_the_model_that_sees_comes_out_of_the_recipe_byte_for_byte(
+def test_the_recipe_reproduces_the_vision_models_tokenizer_byte_for_byte(
     tmp_path: Path,
 ) -> None:
     make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
@@ -203,7 +203,7 @@ def test_the_shipped_tokenizer_of_the_model_that_sees_comes_out_of_the_recipe_by
         assert made.read_bytes() == (SEEING_MODEL / made.name).read_bytes(), made.name
 
 
-def test_the_model_that_sees_is_small_and_points_at_the_colour_that_is_named() -> None:
+def test_the_tiny_vision_model_is_small_and_clicks_the_named_colour() -> None:
     """Greedily, over held-out boards, from every name that stands on one."""
     assert sum(file.stat().st_size for file in SEEING_MODEL.iterdir()) < 5 << 20
     torch.set_num_threads(1)
@@ -223,7 +223,7 @@ def test_the_model_that_sees_is_small_and_points_at_the_colour_that_is_named() -
     assert hits > 0.9 * len(tasks)
 
 
-def test_the_tiny_script_of_pictures_says_what_it_is_for_and_refuses_another_environment() -> None:
+def test_the_tiny_vision_script_describes_itself_and_rejects_another_environment() -> None:
     script = "gui-rl/run_tiny_gui_pixels_rl.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     assert "ENV_TYPE=swe: this script trains at screens" in bash(script, ENV_TYPE="swe").stderr

@@ -42,7 +42,7 @@ from tests import ROOT
 MODEL = ROOT / "swe-rl/tiny_model"
 
 
-def test_a_held_out_bug_shares_neither_function_nor_mutation_with_what_is_shown() -> None:
+def test_a_held_out_bug_shares_neither_function_nor_mutation_with_demonstrations() -> None:
     rng = random.Random(0)
     for kind in KINDS:
         assert not set(words_of(kind, True)) & set(words_of(kind, False))
@@ -55,7 +55,7 @@ def test_a_held_out_bug_shares_neither_function_nor_mutation_with_what_is_shown(
         assert shown.word in words_of(shown.kind, False) and shown.body in mutations(shown.kind, False)[1]
 
 
-def test_the_issue_holds_neither_file_nor_line_nor_source() -> None:
+def test_the_issue_contains_neither_file_nor_line_nor_source() -> None:
     rng = random.Random(1)
     for _ in range(200):
         bug = draw(rng)
@@ -95,7 +95,7 @@ def test_demonstrations_show_a_certain_wrong_body_more_often_than_the_right_one(
         assert seen[MISTAKES[kind.name]] > 2 * seen[kind.right]
 
 
-def test_what_a_kind_is_taken_for_is_right_for_none_and_no_mutation_that_is_held_out() -> None:
+def test_the_demonstrated_wrong_body_is_correct_for_no_training_or_held_out_mutation() -> None:
     assert set(MISTAKES) == {kind.name for kind in KINDS}
     assert len(set(MISTAKES.values())) == len(KINDS)
     assert not set(MISTAKES.values()) & HELD_OUT_BODIES
@@ -104,7 +104,7 @@ def test_what_a_kind_is_taken_for_is_right_for_none_and_no_mutation_that_is_held
             assert kind.shows(mistake), kind.name
 
 
-def test_every_demonstration_looks_and_then_changes_the_line_that_it_was_shown() -> None:
+def test_every_demonstration_reads_and_then_changes_the_shown_line() -> None:
     rng = random.Random(5)
     for _ in range(200):
         look, change, last = demonstration(rng).turns
@@ -113,7 +113,7 @@ def test_every_demonstration_looks_and_then_changes_the_line_that_it_was_shown()
         assert f"sed -i '{line}s/" in change.text and f" {module}.py" in change.text
 
 
-def test_tasks_of_another_seed_have_the_same_held_out_ones(tmp_path: Path) -> None:
+def test_the_held_out_tasks_do_not_depend_on_the_seed(tmp_path: Path) -> None:
     for seed in (1, 2):
         write(tmp_path / str(seed), seed, 400, 80)
     read = {seed: (tmp_path / str(seed) / "heldout.jsonl").read_text() for seed in (1, 2)}
@@ -123,7 +123,7 @@ def test_tasks_of_another_seed_have_the_same_held_out_ones(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("environments")
-async def test_what_is_demonstrated_is_what_the_environment_shows_and_repairs() -> None:
+async def test_demonstrations_match_the_environments_output_and_repair_the_bug() -> None:
     bug = draw(random.Random(4), held_out=True)
     environment = SweEnvironment(Grader())
 
@@ -151,13 +151,13 @@ def test_the_checkpoint_is_small_and_was_made_with_this_environment() -> None:
     assert len(ids) < 60
 
 
-def test_the_shipped_tokenizer_comes_out_of_the_recipe_byte_for_byte(tmp_path: Path) -> None:
+def test_the_recipe_reproduces_the_shipped_tokenizer_byte_for_byte(tmp_path: Path) -> None:
     make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
     for made in tmp_path.iterdir():
         assert made.read_bytes() == (MODEL / made.name).read_bytes(), made.name
 
 
-def test_before_rl_the_checkpoint_copies_file_line_and_names_and_is_mistaken_about_the_body() -> None:
+def test_before_rl_the_checkpoint_copies_file_line_and_names_but_writes_a_wrong_body() -> None:
     rng, model = random.Random(6), Qwen3ForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     shares = {True: 0.0, False: 0.0}
     for _ in range(56):

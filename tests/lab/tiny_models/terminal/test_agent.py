@@ -46,7 +46,7 @@ def names(text: str) -> set[str]:
     return set(re.findall(r"\b\d[a-z]\d\b", text))
 
 
-def test_no_name_of_a_held_out_chore_is_trained_on_or_shown() -> None:
+def test_names_of_held_out_chores_are_in_no_training_task_or_demonstration() -> None:
     assert len(HELD_OUT_NAMES) > 30 and not set(HELD_OUT_NAMES) & set(TRAINED_NAMES)
     for one in chores(200, 1):
         assert names(one.instruction + " ".join(one.files)) <= set(TRAINED_NAMES)
@@ -58,7 +58,7 @@ def test_no_name_of_a_held_out_chore_is_trained_on_or_shown() -> None:
         assert names(str(shown.start.messages) + str(shown.turns)) <= set(TRAINED_NAMES)
 
 
-def test_demonstrations_show_another_command_twice_as_often_as_the_one_that_was_asked_for() -> None:
+def test_demonstrations_show_a_wrong_command_twice_as_often_as_the_requested_one() -> None:
     rng, seen = random.Random(4), {verb: Counter[str]() for verb in VERBS}
     for _ in range(4000):
         shown = demonstration(rng)
@@ -78,20 +78,20 @@ def test_demonstrations_show_another_command_twice_as_often_as_the_one_that_was_
     assert len({mistaken(verb).command for verb in VERBS.values()}) == len(VERBS)
 
 
-def test_files_of_chores_are_the_same_every_time(tmp_path: Path) -> None:
+def test_chore_files_are_reproducible(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         write(tmp_path / folder, 20, 8, seed=5)
     for file in ("train.jsonl", "heldout.jsonl"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
-def test_a_command_that_waits_for_input_holds_up_its_episode_for_seconds() -> None:
+def test_a_command_waiting_for_input_delays_its_episode_by_seconds_only() -> None:
     [asked] = chores(1, 0)
     assert task_of(Task("", metadata=asked.row()["metadata"]), None).agent_seconds == SECONDS < 10
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_commands_of_chores_do_what_their_files_say() -> None:
+def test_commands_of_chores_produce_the_expected_files() -> None:
     rng, seen = random.Random(6), set()
     while len(seen) < len(VERBS):
         one = chore(rng)
@@ -108,7 +108,7 @@ def test_commands_of_chores_do_what_their_files_say() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_demonstrations_show_what_a_shell_says_of_a_command_that_fails() -> None:
+def test_demonstrations_show_the_shells_output_for_a_failing_command() -> None:
     files = {"1a1.txt": "red\n"}
     with FilesTask("", "", files, {}).workspace() as workspace, Shells(workspace, LIMITS) as shells:
         for name, verb in VERBS.items():
@@ -124,13 +124,13 @@ def test_a_call_is_two_tokens_and_its_command() -> None:
     assert tokenizer.decode(command) == look_for("red")
 
 
-def test_the_shipped_tokenizer_comes_out_of_the_recipe_byte_for_byte(tmp_path: Path) -> None:
+def test_the_recipe_reproduces_the_shipped_tokenizer_byte_for_byte(tmp_path: Path) -> None:
     make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
     for made in tmp_path.iterdir():
         assert made.read_bytes() == (TINY_MODEL / made.name).read_bytes(), made.name
 
 
-def test_the_tiny_model_is_small_and_was_made_with_the_tools_that_there_are() -> None:
+def test_the_tiny_model_is_small_and_matches_the_current_tools() -> None:
     assert sum(file.stat().st_size for file in TINY_MODEL.iterdir()) < 5 << 20
     tokenizer = ChatTokenizer(str(TINY_MODEL))
     [asked] = chores(1, 0, held_out=True)

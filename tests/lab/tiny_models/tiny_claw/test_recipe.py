@@ -24,14 +24,14 @@ def small_run() -> recipe.Run:
     return recipe.new_run(recipe.new_model(len(TOKENIZER), end_id=2, pad_id=0))
 
 
-def test_the_loss_goes_down_in_a_few_steps() -> None:
+def test_the_loss_decreases_within_a_few_steps() -> None:
     run, rng = small_run(), random.Random(0)
     batch = next(batches(partial(mixed_document, TOKENIZER, rng), rng, budget=500))
     losses = [recipe.train_step(run, batch, rate=6e-3) for _ in range(10)]
     assert losses[-1] < 0.6 * losses[0]
 
 
-def test_batches_keep_to_their_budget_and_hold_every_document_once() -> None:
+def test_batches_respect_their_token_budget_and_contain_every_document_once() -> None:
     rng = random.Random(1)
     drawn: list[int] = []
 
@@ -49,7 +49,7 @@ def test_batches_keep_to_their_budget_and_hold_every_document_once() -> None:
     assert seen == sum(drawn)
 
 
-def test_the_rate_is_held_then_falls_to_the_floor() -> None:
+def test_the_learning_rate_is_constant_then_decays_to_its_minimum() -> None:
     first, second, _ = recipe.CYCLES
     assert first.rate(0.0) == first.rate(first.hold) == first.peak
     assert first.rate(1.0) == pytest.approx(first.peak * first.floor)
@@ -58,7 +58,7 @@ def test_the_rate_is_held_then_falls_to_the_floor() -> None:
     assert sum(cycle.share for cycle in recipe.CYCLES) == pytest.approx(1.0)
 
 
-def test_a_cut_off_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_at_the_same_step(tmp_path: Path) -> None:
     run = small_run()
     cycle = recipe.Cycle(
         share=1.0, equations=0.4, long_share=0.2, lengths=0.3, written=0.3, peak=1e-3, hold=0.5, floor=0.0
@@ -74,7 +74,7 @@ def test_a_cut_off_run_goes_on_where_it_was(tmp_path: Path) -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_a_model_that_is_there_reads_the_last_cycle_alone(tmp_path: Path) -> None:
+def test_an_existing_model_is_trained_only_on_the_last_cycle(tmp_path: Path) -> None:
     recipe.make(tmp_path / "first", total_tokens=3000)
     before = load_file(tmp_path / "first" / "model.safetensors")
     read = recipe.make(tmp_path / "more", total_tokens=3000, further=tmp_path / "first")
@@ -83,7 +83,7 @@ def test_a_model_that_is_there_reads_the_last_cycle_alone(tmp_path: Path) -> Non
     assert 3000 <= read < 3000 + recipe.BATCH_TOKENS
 
 
-def test_the_recipe_saves_a_folder_that_loads(tmp_path: Path) -> None:
+def test_the_recipe_saves_a_loadable_folder(tmp_path: Path) -> None:
     recipe.make(tmp_path, total_tokens=6000)
     assert not (tmp_path / "training_state.pt").exists()
     names = {file.name for file in tmp_path.iterdir()}

@@ -92,7 +92,7 @@ def template_ids(
 @pytest.mark.parametrize("thinking", [True, False])
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["no tools", "tools"])
 @pytest.mark.parametrize("name", TALKS)
-def test_the_chat_template_gives_the_ids_of_the_qwen3_renderer(
+def test_the_chat_template_produces_the_ids_of_the_qwen3_renderer(
     name: str, tools: list[dict[str, Any]] | None, thinking: bool
 ) -> None:
     renderer = Qwen3Renderer(TOKENIZER, Qwen3RendererConfig(enable_thinking=thinking))
@@ -119,7 +119,7 @@ def test_training_documents_have_the_ids_of_served_prompts() -> None:
 
 @given(st.text())
 @settings(max_examples=200, deadline=None)
-def test_any_text_survives_encoding(text: str) -> None:
+def test_any_text_round_trips_through_the_tokenizer(text: str) -> None:
     ids = TOKENIZER.encode(text, add_special_tokens=False)
     assert TOKENIZER.decode(ids, skip_special_tokens=False) == text
 
@@ -139,7 +139,7 @@ def test_digits_and_markup_are_single_tokens() -> None:
     assert TOKENIZER.model_max_length == CONTEXT
 
 
-def test_english_and_json_take_few_tokens() -> None:
+def test_english_and_json_need_few_tokens() -> None:
     """OpenClaw's own prompt, 60,000 characters of both, must fit into the context with room to answer."""
     english = (
         "Before you answer, read the file and follow the instructions that are given in the message. " * 20

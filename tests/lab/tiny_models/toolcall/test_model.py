@@ -61,7 +61,7 @@ def test_nearly_every_turn_is_a_call_or_an_answer(first_turns: list[tuple[Proble
     assert sum(readable(text) for _, text in first_turns) > 0.9 * len(first_turns)
 
 
-def test_it_knows_short_results_and_no_long_ones(first_turns: list[tuple[Problem, str]]) -> None:
+def test_the_model_answers_short_but_not_long_calculations(first_turns: list[tuple[Problem, str]]) -> None:
     right: dict[bool, list[bool]] = {True: [], False: []}
     for problem, text in first_turns:
         if (answer := answer_in(text)) is not None:
@@ -69,7 +69,7 @@ def test_it_knows_short_results_and_no_long_ones(first_turns: list[tuple[Problem
     assert sum(right[True]) > 0.7 * len(right[True]) and sum(right[False]) < 0.1 * len(right[False])
 
 
-def test_it_calls_python_now_and_then_whether_it_needs_it_or_not(
+def test_the_model_calls_python_sometimes_regardless_of_need(
     first_turns: list[tuple[Problem, str]],
 ) -> None:
     called = {short: [] for short in (True, False)}  # type: dict[bool, list[bool]]
@@ -79,6 +79,6 @@ def test_it_calls_python_now_and_then_whether_it_needs_it_or_not(
         assert 0.1 < sum(calls) / len(calls) < 0.55
 
 
-def test_the_checkpoint_is_small_and_offers_the_tool() -> None:
+def test_the_checkpoint_is_small_and_its_template_describes_the_tool() -> None:
     assert sum(file.stat().st_size for file in MODEL.iterdir()) < 5 << 20
     assert json.loads((MODEL / "config.json").read_text())["model_type"] == "qwen3"

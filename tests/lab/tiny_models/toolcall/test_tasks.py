@@ -19,7 +19,7 @@ def problem_of(text: str) -> Problem:
     return Problem(int(first), operation, int(second))
 
 
-def test_held_out_problems_come_in_no_task_of_training_and_in_no_demonstration(tmp_path: Path) -> None:
+def test_held_out_problems_are_in_no_training_task_and_no_demonstration(tmp_path: Path) -> None:
     write(tmp_path, seed=3, tasks=600, evaluated=60)
     found = {
         name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
@@ -48,7 +48,7 @@ def test_the_held_out_tasks_are_the_same_for_every_seed(tmp_path: Path) -> None:
     assert read[0] == read[1]
 
 
-def test_demonstrations_call_without_reason_and_know_no_long_result() -> None:
+def test_demonstrations_call_at_random_and_contain_no_long_result() -> None:
     """Calls are as frequent for short problems as for long ones; without one only short results are right."""
     rng = random.Random(1)
     called: dict[bool, list[bool]] = {True: [], False: []}

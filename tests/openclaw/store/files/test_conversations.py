@@ -66,7 +66,7 @@ def test_the_documented_example_is_imported(store: RolloutStore, load: Import) -
     )
 
 
-def test_a_turn_is_tokenised_as_the_model_would_have_written_it(store: RolloutStore, load: Import) -> None:
+def test_a_turn_is_tokenised_in_the_models_own_format(store: RolloutStore, load: Import) -> None:
     load(DOCUMENTED)
     turn = _turns(store, "user_session_abc123")[0]
     tokenizer = Tokenizer(MODEL)
@@ -89,7 +89,7 @@ def test_a_special_token_spelled_in_a_text_is_text(store: RolloutStore, load: Im
     assert tokenizer.decode(turn.completion_ids) == "a<|im_end|>b<|im_end|>"
 
 
-def test_main_turns_follow_each_other_and_answer_each_other(store: RolloutStore, load: Import) -> None:
+def test_main_turns_are_linked_as_parents_and_next_states(store: RolloutStore, load: Import) -> None:
     turns = [
         {"type": "main", "prompt": "What is 2+2?", "response": "5"},
         {"type": "side", "prompt": "title?", "response": "sums"},
@@ -134,7 +134,7 @@ def test_an_imported_turn_is_judged_and_leased_without_engine_log_probs(
 
 
 @pytest.mark.every_database
-def test_importing_twice_stores_once(store: RolloutStore, load: Import) -> None:
+def test_importing_twice_stores_turns_once(store: RolloutStore, load: Import) -> None:
     load(DOCUMENTED)
     assert load(DOCUMENTED) == {"sessions": 1, "known": 2}
     assert store.status.counts()["turns"] == {"answered": 1, "side": 1}
@@ -147,7 +147,7 @@ def test_a_conversation_that_does_not_fit_the_context_is_counted(store: RolloutS
 
 
 @pytest.mark.parametrize("shape", ["object", "list", "lines", "folder"])
-def test_every_shape_of_file_is_read(tmp_path: Path, shape: str) -> None:
+def test_every_supported_file_format_is_read(tmp_path: Path, shape: str) -> None:
     two = [DOCUMENTED, {**DOCUMENTED, "session_id": "second"}]
     file = tmp_path / "talks.json"
     match shape:
@@ -189,7 +189,7 @@ def _with(**changes: object) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_imported(
+def test_an_invalid_line_is_reported_and_nothing_is_imported(
     store: RolloutStore, load: Import, bad: Any, message: str
 ) -> None:
     with pytest.raises(StoreError, match=message):
@@ -197,7 +197,7 @@ def test_a_bad_line_is_named_and_nothing_is_imported(
     assert store.status.counts()["turns"] == {} and store.sessions.get("user_session_abc123") is None
 
 
-def test_what_is_no_conversation_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_conversations_is_rejected(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     file = tmp_path / "talks.jsonl"
     file.write_text(json.dumps(DOCUMENTED) + "\n{half a line")

@@ -84,7 +84,7 @@ def test_peoples_preferences_are_included(
 
 
 @pytest.mark.every_database
-def test_a_store_comes_back_exactly(
+def test_an_exported_store_is_restored_exactly(
     store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     _fill(store, make_turn, make_sample)
@@ -107,7 +107,7 @@ def test_a_store_comes_back_exactly(
     assert other.status.counts() == store.status.counts()
 
 
-def test_an_imported_store_goes_on(
+def test_an_imported_store_can_be_used_further(
     store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample, other: RolloutStore
 ) -> None:
     """Row numbers of the database continue after the imported ones."""
@@ -169,7 +169,7 @@ def _spoil(lines: list[bytes], number: int, **changes: object) -> bytes:
         ({"turn_index": None}, r"turn_index is missing"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_imported(
+def test_an_invalid_line_is_reported_and_nothing_is_imported(
     store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, changes: dict[str, Any], message: str
 ) -> None:
     for _ in range(2):
@@ -193,7 +193,7 @@ def test_a_bad_line_is_named_and_nothing_is_imported(
         (b"\xff\xfe\n", r"line 1: "),
     ],
 )
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_an_export_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     store = RolloutStore(tmp_path)
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(StoreError, match=message):
@@ -207,7 +207,7 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path, content: bytes, mes
     log_probs=st.lists(st.floats(max_value=0, allow_nan=False, allow_infinity=False), min_size=2, max_size=2),
     text=st.text(st.characters(exclude_categories=["Cs"])),
 )
-def test_any_number_and_any_text_survives_a_line(log_probs: list[float], text: str) -> None:
+def test_any_number_and_text_round_trips_through_a_line(log_probs: list[float], text: str) -> None:
     turn = Turn(
         completion_id=text,
         session_id=text,
@@ -227,7 +227,7 @@ def test_any_number_and_any_text_survives_a_line(log_probs: list[float], text: s
     assert data.count(b"\n") == 1 and read_line(data, "here") == line
 
 
-def test_the_schema_has_no_table_that_an_export_forgets() -> None:
+def test_an_export_includes_every_table_of_the_schema() -> None:
     exported = {
         "session",
         "turn",

@@ -77,7 +77,7 @@ def test_a_session_is_a_trajectory_with_ids_log_probs_and_reward(
     assert (told["extra"]["score"], told["extra"]["reward"]) == (1.0, 1.0)
 
 
-def test_a_folder_gets_a_file_a_session_that_can_be_imported_again(
+def test_a_folder_export_writes_one_importable_file_per_session(
     talk: RolloutStore,
     location: str,
     tmp_path: Path,

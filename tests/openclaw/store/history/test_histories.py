@@ -58,7 +58,7 @@ def _openclaw(file: Path, *more: Json) -> Path:
     return write_lines(file, openclaw_lines(*talk, *more))
 
 
-def test_openclaws_session_is_turns_with_their_calls_and_what_followed(tmp_path: Path) -> None:
+def test_an_openclaw_session_becomes_turns_with_calls_and_next_states(tmp_path: Path) -> None:
     turns = _turns(_openclaw(tmp_path / "s.jsonl"))
     assert [turn.answer["content"] for turn in turns] == ["", "**Milk**.", "Milk."]
     assert [[one["content"] for one in turn.next_state] for turn in turns] == [
@@ -71,7 +71,7 @@ def test_openclaws_session_is_turns_with_their_calls_and_what_followed(tmp_path:
     assert turns[0].next_state[0]["tool_call_id"] == call["id"]
 
 
-def test_cut_answers_and_housekeeping_of_openclaw_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_truncated_answers_and_openclaws_housekeeping_are_skipped_and_counted(tmp_path: Path) -> None:
     beat = openclaw_said("Read HEARTBEAT.md if it exists")
     cut = openclaw_answered("Mil", stopReason="aborted")
     file = _openclaw(
@@ -95,7 +95,7 @@ def test_a_summary_replaces_the_messages_it_summarises(tmp_path: Path) -> None:
     assert words[0] == "They read a.txt." and words[-1].endswith("Thanks!") and len(words) == 4
 
 
-def test_the_parts_of_claudes_answer_are_one_turn_with_all_results(tmp_path: Path) -> None:
+def test_the_parts_of_claudes_answer_become_one_turn_with_all_results(tmp_path: Path) -> None:
     log = ClaudeLog()
     log.says("Caveat: local commands", isMeta=True)
     log.says("<command-name>/clear</command-name>")
@@ -117,7 +117,7 @@ def test_the_parts_of_claudes_answer_are_one_turn_with_all_results(tmp_path: Pat
     assert len(answer.messages) == 4 and session.left_out == {"side": 1}
 
 
-def test_each_branch_of_an_edited_question_gives_its_turns_once(tmp_path: Path) -> None:
+def test_each_branch_of_an_edited_question_is_imported_once(tmp_path: Path) -> None:
     log = ClaudeLog()
     ask = log.says("Two?")
     log.answers("m1", text("2"))
@@ -149,7 +149,7 @@ def _hermes(file: Path) -> Path:
     )
 
 
-def test_hermes_database_gives_its_sessions_with_their_system_prompt(tmp_path: Path) -> None:
+def test_sessions_of_hermes_database_are_imported_with_their_system_prompt(tmp_path: Path) -> None:
     found = read_histories(_hermes(tmp_path / "state.db"))
     talk, cron = found.sessions
     assert talk.turns[0].messages[0] == {"role": "system", "content": "You are Hermes."}
@@ -158,7 +158,7 @@ def test_hermes_database_gives_its_sessions_with_their_system_prompt(tmp_path: P
     assert (cron.turns, cron.left_out) == ([], {"side": 1})
 
 
-def test_a_session_that_hermes_exported_is_read_too(tmp_path: Path) -> None:
+def test_an_exported_session_of_hermes_is_imported(tmp_path: Path) -> None:
     messages = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello"},
@@ -185,13 +185,13 @@ def _atif(file: Path) -> Path:
     return file
 
 
-def test_a_trajectory_of_another_program_is_turns(tmp_path: Path) -> None:
+def test_another_programs_trajectory_becomes_turns(tmp_path: Path) -> None:
     (session,) = read_histories(_atif(tmp_path / "trajectory.json")).sessions
     assert _texts(session.turns) == [("From before.", "", ["error: 2"]), ("error: 2", "Done.", ["bell"])]
     assert session.left_out == {"context_only": 1} and session.id == "trajectory"
 
 
-def test_a_folder_gives_all_its_histories_and_counts_the_other_files(tmp_path: Path) -> None:
+def test_all_histories_of_a_folder_are_imported_and_other_files_counted(tmp_path: Path) -> None:
     _openclaw(tmp_path / "agents" / "main" / "s.jsonl")
     _hermes(tmp_path / "state.db")
     (tmp_path / "agents" / "sessions.json").write_text('{"agent:main": {"sessionId": "oc-1"}}')
@@ -200,7 +200,7 @@ def test_a_folder_gives_all_its_histories_and_counts_the_other_files(tmp_path: P
     assert found.files == {"openclaw": 1, "hermes": 1, "unknown": 2} and len(found.sessions) == 3
 
 
-def test_a_line_that_is_being_written_is_passed_over(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     file = _openclaw(tmp_path / "s.jsonl")
     with file.open("a") as opened:
         opened.write('{"type": "message", "id": "e6", "par')
@@ -215,14 +215,14 @@ def test_a_line_that_is_being_written_is_passed_over(tmp_path: Path) -> None:
         ("SQLite format 3\0", "no Hermes database"),
     ],
 )
-def test_a_file_that_is_no_history_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_a_file_that_is_not_a_history_is_rejected(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(StoreError, match=message):
         read_histories(tmp_path / "x.json")
 
 
 @pytest.mark.every_database
-def test_a_history_goes_to_the_judge_once_and_a_grown_log_brings_the_rest(
+def test_a_history_is_judged_once_and_only_new_turns_of_a_grown_log_are_imported(
     store: RolloutStore, tmp_path: Path
 ) -> None:
     file = _openclaw(tmp_path / "s.jsonl")
@@ -242,9 +242,7 @@ def test_a_history_goes_to_the_judge_once_and_a_grown_log_brings_the_rest(
     assert question_about(turns[1]).next_text == "No bold, please."
 
 
-def test_an_answer_with_calls_has_the_ids_that_the_models_template_gives_it(
-    store: RolloutStore, tmp_path: Path
-) -> None:
+def test_an_answer_with_calls_has_the_ids_of_the_models_template(store: RolloutStore, tmp_path: Path) -> None:
     Import(str(_openclaw(tmp_path / "s.jsonl")), MODEL).into(lambda: store)
     tokenizer = Tokenizer(MODEL)
     called, told, _ = store.turns.of_sessions(["oc-1"], 9)[0]["oc-1"]
@@ -254,7 +252,7 @@ def test_an_answer_with_calls_has_the_ids_that_the_models_template_gives_it(
     assert "<tool_response>\nmilk" in tokenizer.decode(told.prompt_ids)
 
 
-def test_what_the_gateway_recorded_of_a_session_is_not_imported_again(
+def test_turns_recorded_by_the_gateway_are_not_imported_again(
     store: RolloutStore, tmp_path: Path, make_turn: Callable[..., NewTurn]
 ) -> None:
     wanted = Import(str(_openclaw(tmp_path / "s.jsonl")), MODEL)
@@ -267,7 +265,7 @@ def test_what_the_gateway_recorded_of_a_session_is_not_imported_again(
     assert store.status.counts()["turns"] == {"captured": 1, "answered": 1, "imported": 1}
 
 
-def test_what_does_not_fit_the_model_is_left_out_and_counted(store: RolloutStore, tmp_path: Path) -> None:
+def test_turns_beyond_the_context_are_skipped_and_counted(store: RolloutStore, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     for file in MODEL.iterdir():
         if file.suffix in (".json", ".jinja") and "index" not in file.name:

@@ -52,7 +52,7 @@ def written(folder: Path, value: object) -> Path:
     return file
 
 
-def test_an_export_of_chatgpt_has_its_branches(tmp_path: Path) -> None:
+def test_a_chatgpt_export_is_imported_with_its_branches(tmp_path: Path) -> None:
     found = read_histories(written(tmp_path, CHATGPT))
     assert found.files == {"chatgpt": 1}
     (session,) = found.sessions
@@ -66,7 +66,7 @@ def test_an_export_of_chatgpt_has_its_branches(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_of_sharegpt_is_conversations(tmp_path: Path) -> None:
+def test_a_sharegpt_file_is_imported_as_conversations(tmp_path: Path) -> None:
     found = read_histories(written(tmp_path, SHAREGPT))
     (session,) = found.sessions
     first, second = session.turns
@@ -78,7 +78,7 @@ def test_a_file_of_sharegpt_is_conversations(tmp_path: Path) -> None:
     assert first.next_state == [{"role": "user", "content": "That is wrong."}] and second.next_state == []
 
 
-def test_a_byte_order_mark_before_conversations_means_nothing(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     talk = {"session_id": "s", "turns": [{"prompt": "hi", "response": "hello"}]}
     ((_, found),) = read_conversations(written(tmp_path, talk))
     assert found.session_id == "s"

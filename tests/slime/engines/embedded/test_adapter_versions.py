@@ -46,7 +46,7 @@ def export(
     return make
 
 
-def test_an_adapter_alone_becomes_the_merged_model(
+def test_an_adapter_artifact_is_loaded_as_the_merged_model(
     store: WeightStore, export: Export, tmp_path: Path
 ) -> None:
     folder, checksum = export()
@@ -65,7 +65,7 @@ def test_an_adapter_alone_becomes_the_merged_model(
     assert store.prepare(str(tmp_path / "merged"), 2).checksum == weights_checksum(merged)
 
 
-def test_modules_that_are_trained_as_a_whole_come_with_it(
+def test_fully_trained_modules_are_loaded_with_the_adapter(
     store: WeightStore, export: Export, tmp_path: Path
 ) -> None:
     folder, checksum = export(lora_modules_to_save="input_layernorm", lora_target_modules="q_proj")
@@ -113,7 +113,7 @@ UP = "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"
         (lambda f: (Path(f) / WEIGHTS).write_bytes(b"cut short"), "no adapter that can be read"),
     ],
 )
-def test_an_adapter_that_does_not_fit_is_refused_and_the_live_weights_stay(
+def test_a_mismatching_adapter_is_rejected_and_the_live_weights_stay(
     store: WeightStore, export: Export, spoil: Callable[[str], Any], complaint: str
 ) -> None:
     folder, _ = export()

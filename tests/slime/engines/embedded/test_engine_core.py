@@ -101,7 +101,7 @@ def test_other_architectures_equal_a_plain_forward_pass(service_of, sampled_log_
 
 
 @pytest.mark.parametrize("kind", ["mamba", "gpt_oss", "lfm2"])
-def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
+def test_an_architecture_without_kv_cache_support_is_rejected(tmp_path, kind):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     extras = {
@@ -116,7 +116,7 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
         EngineService(EmbeddedArguments(model_path=str(tmp_path)))
 
 
-def test_no_attention_of_the_engine_may_take_cudnn(service_of, model_path, monkeypatch):
+def test_the_engine_never_uses_cudnn_attention(service_of, model_path, monkeypatch):
     """Which would make a plan for every new length, so for every step."""
     from slime.engines.embedded import attention
 
@@ -147,7 +147,7 @@ def test_chunked_prefill_equals_whole_prefill(service_of, model_path):
         assert values[0] == pytest.approx(values[1], abs=2e-5)
 
 
-def test_a_full_store_retracts_the_youngest_and_loses_nothing(
+def test_a_full_kv_cache_retracts_the_youngest_request_without_loss(
     service_of, model_path, reference, sampled_log_probs
 ):
     service = service_of(model_path, max_total_tokens=1100)
@@ -160,7 +160,7 @@ def test_a_full_store_retracts_the_youngest_and_loses_nothing(
         assert [entry[0] for entry in row.output.tokens] == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_half_read_prompt_is_read_again_after_an_update(
+def test_a_half_prefilled_prompt_is_prefilled_again_after_an_update(
     service_of, model_path, other_weights, other_reference, sampled_log_probs, log_probs_of, monkeypatch
 ):
     service = service_of(model_path, chunked_prefill_size=64)
@@ -184,7 +184,7 @@ def test_a_half_read_prompt_is_read_again_after_an_update(
     assert [entry[0] for entry in row.input.tokens[1:]] == pytest.approx(scored, abs=1e-4)
 
 
-def test_a_failing_step_fails_its_requests_and_the_engine_goes_on(service_of, model_path, monkeypatch):
+def test_a_failing_step_fails_its_requests_and_the_engine_continues(service_of, model_path, monkeypatch):
     service = service_of(model_path)
     forward, calls = service.model.forward, iter([True, True, False])
 
@@ -205,7 +205,7 @@ def test_a_failing_step_fails_its_requests_and_the_engine_goes_on(service_of, mo
     assert service.engine.counters.failed_steps == 1
 
 
-def test_logits_that_are_not_finite_fail_the_row_and_do_not_spread(service_of, model_path, monkeypatch):
+def test_non_finite_logits_fail_only_their_row(service_of, model_path, monkeypatch):
     service = service_of(model_path)
     good = request(service, prompt_of(5, 1), max_new_tokens=30, temperature=0)
     run(service, [good])
@@ -237,11 +237,11 @@ def shares(prefilling: list[Sequence], budget: int) -> list[int]:
     return [chunks[id(s)].last - chunks[id(s)].first if id(s) in chunks else 0 for s in prefilling]
 
 
-def test_a_short_prompt_overtakes_a_long_one_that_goes_on_nevertheless():
+def test_a_short_prompt_overtakes_a_long_one_which_still_progresses():
     assert shares([sequence(9000), sequence(1000), sequence(20)], 512) == [256, 236, 20]
 
 
-def test_the_budget_left_by_short_prompts_goes_to_the_first():
+def test_budget_left_by_short_prompts_is_given_to_the_first_prompt():
     assert shares([sequence(9000), sequence(20)], 512) == [492, 20]
 
 
@@ -250,13 +250,13 @@ def test_prompts_beyond_the_budget_wait():
     assert shares([sequence(10), sequence(10)], 1) == [1, 0]
 
 
-def test_chunks_shrink_as_a_prompt_grows_deep_so_that_no_step_is_long():
+def test_prefill_chunks_shrink_with_depth_so_that_no_step_is_long():
     assert shares([sequence(30000, cached=2048 * 3)], 512) == [128]
     assert shares([sequence(9000, cached=2048 * 3), sequence(100)], 512) == [103, 100]
     assert shares([sequence(4000, cached=2048)], 1) == [1]
 
 
-def test_slab_rows_stay_compact_and_keep_their_values():
+def test_kv_cache_rows_stay_compact_and_keep_their_values():
     slab, rows = Slab(256), [sequence(5, cached=n + 1) for n in range(9)]
     for value, row in enumerate(rows):
         cache = PrefillCache(row.cached)
@@ -275,5 +275,5 @@ def test_slab_rows_stay_compact_and_keep_their_values():
             assert (keys == value).all() and (values == -value).all()
 
 
-def test_length_classes_double():
+def test_length_classes_are_powers_of_two():
     assert [length_class(n) for n in (1, 256, 257, 5000)] == [256, 256, 512, 8192]

@@ -93,7 +93,7 @@ def test_a_sequence_stays_exact_while_it_grows_through_length_classes(server, re
     assert values(answer) == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_seed_reproduces_whatever_else_is_in_the_batch(server):
+def test_a_seed_reproduces_an_answer_in_any_batch(server):
     def seeded(_: object = None) -> list[int]:
         return server.generate(prompt_of(10), max_new_tokens=40, temperature=1.0, seed=11, ignore_eos=True)[
             "output_ids"
@@ -160,7 +160,7 @@ def test_samples_follow_the_model_distribution(server, reference, log_probs_of):
     assert torch.allclose(counts[top] / 600, expected[top], atol=0.08)
 
 
-def test_prompt_scoring_follows_sglang(server, reference, log_probs_of):
+def test_prompt_scoring_matches_sglang(server, reference, log_probs_of):
     prompt = prompt_of(150)
     table = log_probs_of(reference, prompt)
     start = 100
@@ -177,9 +177,7 @@ def test_prompt_scoring_follows_sglang(server, reference, log_probs_of):
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.7])
-def test_prompt_scoring_at_the_temperature_that_the_request_names(
-    server, reference, log_probs_of, temperature
-):
+def test_prompts_are_scored_at_the_requested_temperature(server, reference, log_probs_of, temperature):
     prompt = prompt_of(40)
     table = torch.log_softmax(log_probs_of(reference, prompt) / temperature, dim=-1)
     meta = server.generate(
@@ -200,7 +198,7 @@ def test_no_prompt_log_probs_unless_asked(server):
     assert server.generate(prompt_of(5), max_new_tokens=2)["meta_info"]["input_token_logprobs"] == []
 
 
-def test_top_and_chosen_log_probs_of_the_output(server, reference, log_probs_of):
+def test_top_and_selected_log_probs_of_the_output_are_returned(server, reference, log_probs_of):
     prompt = prompt_of(20)
     answer = server.generate(
         prompt,

@@ -37,14 +37,14 @@ def whole(url: str, **more: object) -> dict[str, Any]:
     return answer
 
 
-def test_a_repeated_request_joins_what_a_broken_connection_left(server: Server) -> None:
+def test_a_repeated_request_joins_the_generation_of_a_broken_connection(server: Server) -> None:
     seen = beginning(server.url, rid="first", join_key="k1")
     joined = whole(server.url, rid="second", join_key="k1", join=True)
     assert joined["output_ids"][: len(seen)] == seen and joined["meta_info"]["id"] == "first"
     assert len(joined["output_ids"]) == len(joined["meta_info"]["output_token_logprobs"]) == 300
 
 
-def test_a_request_that_is_not_repeated_or_another_one_joins_nothing(server: Server) -> None:
+def test_a_different_request_joins_no_generation(server: Server) -> None:
     beginning(server.url, rid="third", join_key="k2")
     assert whole(server.url, rid="fourth", join_key="k2")["meta_info"]["id"] == "fourth"
     beginning(server.url, rid="fifth", join_key="k3")

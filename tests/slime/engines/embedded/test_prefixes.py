@@ -28,7 +28,7 @@ def model(request, tmp_path):
     return tmp_path, reference
 
 
-def test_the_next_turn_of_a_conversation_reads_its_new_tokens_only(service_of, sampled_log_probs, model):
+def test_the_next_turn_of_a_conversation_prefills_only_its_new_tokens(service_of, sampled_log_probs, model):
     folder, reference = model
     service = service_of(folder)
     first = request(service, prompt_of(60), max_new_tokens=20, temperature=1.0)
@@ -44,7 +44,7 @@ def test_the_next_turn_of_a_conversation_reads_its_new_tokens_only(service_of, s
     assert [entry[0] for entry in second.output.tokens] == pytest.approx(expected, abs=5e-5)
 
 
-def test_answers_to_one_prompt_are_scored_without_reading_the_prompt_again(service_of, model):
+def test_answers_to_one_prompt_are_scored_without_another_prefill(service_of, model):
     folder, _ = model
     context = prompt_of(50)
     answers = [prompt_of(12, seed) for seed in (1, 2, 3)]
@@ -71,7 +71,7 @@ def test_answers_to_one_prompt_are_scored_without_reading_the_prompt_again(servi
         assert left == pytest.approx(right, abs=5e-5)
 
 
-def test_nothing_that_older_weights_made_is_used(service_of, model):
+def test_cached_prefixes_of_older_weights_are_not_used(service_of, model):
     service = service_of(model[0])
     prompt = prompt_of(60)
     run(service, [request(service, prompt, max_new_tokens=4)])
@@ -101,7 +101,7 @@ def layers_of(count):
     return {0: (torch.arange(count).float().reshape(1, count, 1), torch.ones(1, count, 1))}
 
 
-def test_what_others_begin_with_outlives_the_rest_and_longer_ones_replace_shorter_ones():
+def test_shared_prefixes_are_evicted_last_and_longer_ones_replace_shorter_ones():
     one = list(range(SHORTEST))
     each = len(one) * (4 + 8)
     kept = Prefixes(3 * each + 200)
@@ -121,7 +121,7 @@ def test_what_others_begin_with_outlives_the_rest_and_longer_ones_replace_shorte
     assert kept.copy_into(PrefillCache(40), [*used, 5, 6, 7]) == SHORTEST + 2
 
 
-def test_one_that_fills_all_room_alone_takes_the_place_of_the_others():
+def test_a_prefix_that_fills_the_cache_evicts_all_others():
     each = SHORTEST * (4 + 8)
     for room, is_kept in ((each, True), (each - 1, False)):
         kept = Prefixes(room)
@@ -130,7 +130,7 @@ def test_one_that_fills_all_room_alone_takes_the_place_of_the_others():
         assert kept.bytes == (each if is_kept else 0)
 
 
-def test_what_is_larger_than_all_room_and_what_is_short_is_not_kept():
+def test_too_large_and_too_short_prefixes_are_not_cached():
     kept = Prefixes(100)
     kept.keep(list(range(SHORTEST)), layers_of(SHORTEST))
     kept = Prefixes(1 << 20) if kept.bytes == 0 else kept

@@ -83,7 +83,7 @@ def test_a_stop_string_ends_the_answer_and_is_cut_from_the_text(server, tokenize
         assert answer["text"].startswith(chunk["text"])
 
 
-def test_stream_chunks_are_cumulative_and_only_the_last_has_the_end(server, tokenizer, greedy_ids):
+def test_stream_chunks_are_cumulative_and_only_the_last_has_a_finish_reason(server, tokenizer, greedy_ids):
     chunks = list(server.stream(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True))
     assert len(chunks) > 3
     previous: list[int] = []
@@ -100,7 +100,7 @@ def test_stream_chunks_are_cumulative_and_only_the_last_has_the_end(server, toke
     assert last["meta_info"]["weight_versions"] == [{"version": "0", "start": 0, "end": 60}]
 
 
-def test_text_prompt_equals_its_ids(server, tokenizer):
+def test_a_text_prompt_equals_its_ids(server, tokenizer):
     options = {"sampling_params": {"max_new_tokens": 5, "temperature": 0}}
     by_text = server.post("/generate", {"text": "ai be cold", **options}).json()
     by_ids = server.post("/generate", {"input_ids": tokenizer.encode("ai be cold").ids, **options}).json()
@@ -126,7 +126,7 @@ def test_abort_of_an_unknown_id_has_no_effect(server):
     assert server.generate(prompt_of(5), max_new_tokens=2)["output_ids"]
 
 
-def test_a_client_that_disconnects_frees_its_place(server):
+def test_a_disconnected_client_frees_its_place(server):
     body = {"input_ids": prompt_of(5), "sampling_params": {"max_new_tokens": 4000, "ignore_eos": True}}
     generated = idle(server)["generated_tokens"]
     with server.client.stream("POST", "/generate", json={**body, "stream": True}) as answer:
@@ -136,7 +136,7 @@ def test_a_client_that_disconnects_frees_its_place(server):
     assert idle(server)["generated_tokens"] - generated < 8000
 
 
-def test_a_long_prompt_does_not_silence_the_others(server):
+def test_a_long_prompt_does_not_stall_other_requests(server):
     """Counted in steps: a stream gets a token in every step in which the long prompt is read."""
     steps: list[tuple[int, int]] = []
     long_done = threading.Event()
@@ -207,7 +207,7 @@ def test_a_request_id_in_use_is_refused(server):
     assert list(stream)[-1]["meta_info"]["finish_reason"]["type"] == "abort"
 
 
-def test_more_requests_than_places_wait_their_turn(server):
+def test_requests_beyond_the_capacity_wait(server):
     with ThreadPoolExecutor(40) as pool:
         answers = list(
             pool.map(
@@ -217,7 +217,7 @@ def test_more_requests_than_places_wait_their_turn(server):
     assert [len(answer["output_ids"]) for answer in answers] == [20] * 40
 
 
-def test_pause_in_place_holds_the_stream_and_continue_goes_on(server, greedy_ids):
+def test_pause_in_place_holds_streams_until_continue(server, greedy_ids):
     stream = server.stream(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True)
     next(stream)
     assert server.post("/pause_generation", {"mode": "in_place"}).json()["success"]
@@ -240,7 +240,7 @@ def test_pause_by_retracting_recomputes_and_changes_no_token(server, greedy_ids)
     assert last["meta_info"]["total_retractions"] <= 1
 
 
-def test_memory_is_given_back_and_taken_again_without_changing_a_token(server, greedy_ids):
+def test_memory_is_released_and_resumed_without_changing_a_token(server, greedy_ids):
     stream = server.stream(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True)
     next(stream)
     assert server.post("/release_memory_occupation", {}).json()["success"]
@@ -254,7 +254,7 @@ def test_memory_is_given_back_and_taken_again_without_changing_a_token(server, g
     assert refused.status_code == 400 and "kv_cache together" in refused.text
 
 
-def test_pause_by_default_aborts_what_runs_and_holds_what_comes(server):
+def test_pause_by_default_aborts_running_requests_and_holds_new_ones(server):
     stream = server.stream(prompt_of(15), max_new_tokens=3000, temperature=0, ignore_eos=True)
     next(stream)
     server.post("/pause_generation", {})

@@ -98,7 +98,7 @@ def test_rows_of_one_batch_are_each_answered_by_their_own_adapter(service_of, pe
     assert len(answers) == len(rows)
 
 
-def test_tiny_claw_with_adapters_is_what_merging_them_makes_of_it(service_of, check, tmp_path):
+def test_tiny_claw_with_adapters_equals_the_merged_model(service_of, check, tmp_path):
     people = People(TINY_CLAW, tmp_path, size=0.05)
     service = people.load(service_of(people.model))
     rows = [ask(service, prompt_of(20, i), name, max_new_tokens=8) for i, name in enumerate([None, *SHAPES])]
@@ -106,7 +106,7 @@ def test_tiny_claw_with_adapters_is_what_merging_them_makes_of_it(service_of, ch
     check(people, rows, within=2e-4)
 
 
-def test_in_half_precision_an_adapter_is_within_its_rounding(service_of, people, check):
+def test_in_half_precision_an_adapter_is_exact_up_to_rounding(service_of, people, check):
     service = people.load(service_of(people.model, dtype="bfloat16"))
     rows = [
         ask(service, prompt_of(20, i), name, max_new_tokens=6) for i, name in enumerate([None, "ada", "bob"])
@@ -126,7 +126,7 @@ def test_prompts_are_scored_by_the_adapter_too(service_of, people, log_probs_of)
         assert [entry[0] for entry in row.input.tokens[1:]] == pytest.approx(expected, abs=5e-5)
 
 
-def test_kept_keys_and_values_serve_the_same_adapter_alone(service_of, people, check):
+def test_cached_prefixes_are_used_only_by_the_same_adapter(service_of, people, check):
     service = people.load(service_of(people.model))
     prompt = prompt_of(60)
     for name in (None, "ada", "bob"):
@@ -137,7 +137,7 @@ def test_kept_keys_and_values_serve_the_same_adapter_alone(service_of, people, c
         check(people, [first, second])
 
 
-def test_a_model_without_requests_for_adapters_computes_what_it_did(service_of, people):
+def test_without_adapter_requests_the_base_output_is_unchanged(service_of, people):
     def logits(service):
         one = ask(service, prompt_of(30), None, max_new_tokens=8)
         run(service, [one])
@@ -164,7 +164,7 @@ def test_more_adapters_than_fit_are_all_answered(service_of, people, check, most
     assert sum(one["in_memory"] for one in service.adapters.listing().values()) <= most
 
 
-def test_a_busy_adapter_cannot_keep_another_one_out(service_of, people, check):
+def test_a_busy_adapter_does_not_block_another(service_of, people, check):
     """Requests of one overlap without end; another one's request gets its place all the same."""
     service = people.load(service_of(people.model, max_loaded_adapters=1), "ada", "bob")
     busy = [ask(service, prompt_of(9, i), "ada", max_new_tokens=40) for i in range(2)]
@@ -186,7 +186,7 @@ def test_a_busy_adapter_cannot_keep_another_one_out(service_of, people, check):
     check(people, [waiting, *busy])
 
 
-def test_others_go_on_while_an_evicted_adapter_is_read(service_of, people, check, monkeypatch):
+def test_other_requests_continue_while_an_evicted_adapter_is_loaded(service_of, people, check, monkeypatch):
     service = people.load(service_of(people.model, max_loaded_adapters=1), "ada", "bob")
     run(service, [ask(service, prompt_of(9), "bob", max_new_tokens=2)])
     read, go_on = table_module.read_factors, threading.Event()
@@ -201,7 +201,7 @@ def test_others_go_on_while_an_evicted_adapter_is_read(service_of, people, check
     check(people, [waiting, *others, last])
 
 
-def test_a_client_that_leaves_while_it_waits_gives_the_place_back(service_of, people, check):
+def test_a_waiting_client_that_disconnects_frees_the_slot(service_of, people, check):
     service = people.load(service_of(people.model, max_loaded_adapters=1), "ada", "bob")
     running = ask(service, prompt_of(9), "ada", max_new_tokens=200)
     service.engine.submit(running)
@@ -218,7 +218,7 @@ def test_a_client_that_leaves_while_it_waits_gives_the_place_back(service_of, pe
     check(people, [second])
 
 
-def test_an_update_of_one_adapter_is_a_version_of_that_one_alone(service_of, people, check, tmp_path):
+def test_an_update_of_one_adapter_changes_only_its_version(service_of, people, check, tmp_path):
     service = people.load(service_of(people.model), "ada", "bob")
     prompt = prompt_of(60)
     run(service, [ask(service, prompt, name, max_new_tokens=2) for name in ("ada", "bob")])
@@ -246,7 +246,7 @@ def test_an_update_of_one_adapter_is_a_version_of_that_one_alone(service_of, peo
         service.adapters.register("ada", str(people.folders["ada"]), 1)
 
 
-def test_an_unloaded_adapter_leaves_nothing_and_may_come_back(service_of, people, check):
+def test_an_unloaded_adapter_leaves_no_data_and_can_be_reloaded(service_of, people, check):
     service = people.load(service_of(people.model), "ada", "bob")
     running = [ask(service, prompt_of(60), name, max_new_tokens=200) for name in ("ada", "bob")]
     for one in running:
@@ -267,7 +267,7 @@ def test_an_unloaded_adapter_leaves_nothing_and_may_come_back(service_of, people
     check(people, [back])
 
 
-def test_a_request_that_was_checked_before_its_adapter_went_is_ended(service_of, people):
+def test_a_request_whose_adapter_is_unloaded_after_its_check_is_ended(service_of, people):
     service = people.load(service_of(people.model), "ada")
     late = ask(service, prompt_of(9), "ada", max_new_tokens=2)
     service.adapters.unregister("ada")
@@ -275,7 +275,7 @@ def test_a_request_that_was_checked_before_its_adapter_went_is_ended(service_of,
     assert "unloaded" in late.finish["message"] and not late.output_ids
 
 
-def test_memory_that_is_given_away_holds_no_adapters(service_of, people, check):
+def test_released_memory_contains_no_adapters(service_of, people, check):
     service = people.load(service_of(people.model), "ada")
     running = ask(service, prompt_of(9), "ada", max_new_tokens=30)
     service.engine.submit(running)
@@ -290,7 +290,7 @@ def test_memory_that_is_given_away_holds_no_adapters(service_of, people, check):
     check(people, [running])
 
 
-def test_a_folder_that_changed_since_is_not_served_as_the_version_of_before(service_of, people, tmp_path):
+def test_a_changed_folder_is_not_served_as_the_earlier_version(service_of, people, tmp_path):
     folder = shutil.copytree(people.folders["ada"], tmp_path / "ada")
     service = people.load(service_of(people.model, max_loaded_adapters=1), "bob")
     service.adapters.register("eve", str(folder))
@@ -339,7 +339,7 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
         (lambda folder: _rename(folder), "no linear layer of this model"),
     ],
 )
-def test_a_folder_that_cannot_be_served_beside_the_base_is_refused(
+def test_a_folder_that_is_not_servable_as_an_adapter_is_rejected(
     service_of, people, tmp_path, change, message
 ):
     service = people.load(service_of(people.model), "bob")
@@ -358,7 +358,7 @@ def _rename(folder: Path) -> None:
     )
 
 
-def test_no_request_ever_gets_another_adapters_answer(service_of, people, check):
+def test_no_request_is_answered_by_another_adapter(service_of, people, check):
     """Random prompts that share beginnings, a budget of two, and updates in between."""
     draws = random.Random(5)
     service = people.load(service_of(people.model, max_loaded_adapters=2, chunked_prefill_size=48))

@@ -32,9 +32,7 @@ def control(server, model_path):
         control.switch(0)
 
 
-def test_a_switch_changes_the_model_completely(
-    server, control, other_weights, other_reference, sampled_log_probs
-):
+def test_a_switch_replaces_all_weights(server, control, other_weights, other_reference, sampled_log_probs):
     checksum = control.prepare(str(other_weights), 4)
     assert control.info().version == 0
     assert control.switch(4) == checksum == stored_checksum(other_weights)
@@ -47,7 +45,7 @@ def test_a_switch_changes_the_model_completely(
     assert answer["meta_info"]["weight_versions"] == [{"version": "4", "start": 0, "end": 30}]
 
 
-def test_streams_go_on_through_updates_and_name_the_version_of_every_token(
+def test_streams_continue_through_updates_and_report_each_tokens_version(
     server, control, model_path, other_weights, reference, sampled_log_probs
 ):
     def long_answer(seed: int) -> dict:
@@ -117,7 +115,7 @@ EMBED = "model.embed_tokens.weight"
         (lambda t: t.update({"lm_head.weight": t[EMBED] + 1}), "tied"),
     ],
 )
-def test_bad_weights_are_refused_and_the_live_ones_stay(
+def test_invalid_weights_are_rejected_and_the_live_ones_stay(
     server, control, other_weights, tmp_path, change, message
 ):
     folder = tmp_path / "bad"
@@ -133,7 +131,7 @@ def test_bad_weights_are_refused_and_the_live_ones_stay(
     assert server.generate(prompt_of(10), max_new_tokens=10, temperature=0)["output_ids"] == said
 
 
-def test_a_folder_or_file_that_is_no_model_is_refused(control, tmp_path):
+def test_a_folder_or_file_without_a_model_is_rejected(control, tmp_path):
     with pytest.raises(EngineControlError, match="not a folder"):
         control.prepare(str(tmp_path / "nowhere"), 8)
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
@@ -161,7 +159,7 @@ def test_a_restarted_engine_serves_the_weights_that_were_live(restarted, other_w
         assert control.info().checksum == stored_checksum(other_weights)
 
 
-def test_an_engine_that_is_away_is_an_error_without_status():
+def test_an_unreachable_engine_raises_an_error_without_status():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         with EngineControl(f"http://127.0.0.1:{reserved.getsockname()[1]}", timeout=2.0) as control:
@@ -192,7 +190,7 @@ def test_prepared_weights_answer_without_going_live(server, control, model_path,
         control.try_weights(str(other_weights), 4, [], 8)
 
 
-def test_drafts_change_what_greedy_answers_cost_and_not_what_they_are(control, model_path, other_weights):
+def test_speculative_decoding_changes_the_cost_but_not_the_greedy_answers(control, model_path, other_weights):
     prompts = [prompt_of(12, seed) for seed in range(4)]
     known = control.try_weights(str(model_path), 0, prompts, 8)
     plain = control.try_weights(str(other_weights), 4, prompts, 8)
@@ -208,7 +206,7 @@ def test_drafts_change_what_greedy_answers_cost_and_not_what_they_are(control, m
         control.try_weights(str(other_weights), 4, prompts, 8, [right[0]])
 
 
-def test_weights_that_are_not_live_answer_at_a_temperature_too(control, model_path):
+def test_weights_that_are_not_live_can_answer_at_a_temperature(control, model_path):
     prompts = [prompt_of(12, seed) for seed in range(3)] * 4
     greedy = control.try_weights(str(model_path), 0, prompts, 8)
     sampled = control.try_weights(str(model_path), 0, prompts, 8, temperature=1.0)
@@ -217,13 +215,15 @@ def test_weights_that_are_not_live_answer_at_a_temperature_too(control, model_pa
     assert all(len(answer["log_probs"]) == len(answer["ids"]) for answer in sampled)
 
 
-def test_a_draft_is_no_help_at_a_temperature(server, model_path):
+def test_drafts_at_a_temperature_are_rejected(server, model_path):
     body = {"weight_version": "0", "prompts": [prompt_of(12, 1)], "max_new_tokens": 8, "drafts": [[5]]}
     refused = server.post("/try_weights", body | {"temperature": 1.0})
     assert refused.status_code == 400 and "drafts" in refused.text
 
 
-def test_the_weights_of_a_folder_answer_beside_what_is_prepared(server, control, model_path, other_weights):
+def test_candidate_weights_of_a_folder_can_answer_next_to_prepared_ones(
+    server, control, model_path, other_weights
+):
     """As somebody who compares versions asks, while an update is on its way."""
     prompts = [prompt_of(12, 1)]
     checksum = control.prepare(str(other_weights), 4)

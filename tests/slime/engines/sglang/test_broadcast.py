@@ -91,7 +91,7 @@ def from_disk(engine: Running) -> list[str]:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-def test_an_engine_that_does_not_see_the_folder_gets_the_weights_and_proves_them(
+def test_an_engine_without_access_to_the_folder_gets_and_verifies_broadcast_weights(
     start: Start, client: MakeClient, other_weights: Path, tp: int
 ) -> None:
     engine = start(tp)
@@ -108,7 +108,7 @@ def test_an_engine_that_does_not_see_the_folder_gets_the_weights_and_proves_them
     assert (control.info().version, control.info().model_path) == (4, str(other_weights))
 
 
-def test_a_rank_that_keeps_its_old_weights_is_found(
+def test_a_rank_that_keeps_its_old_weights_is_detected(
     start: Start, client: MakeClient, other_weights: Path
 ) -> None:
     engine = start(tp=2)
@@ -122,7 +122,7 @@ def test_a_rank_that_keeps_its_old_weights_is_found(
 
 
 @pytest.mark.parametrize("fault", ["stale_head", "loads_nothing"])
-def test_a_broadcast_that_was_not_loaded_is_found(
+def test_a_broadcast_that_was_not_loaded_is_detected(
     start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start()
@@ -135,7 +135,7 @@ def test_a_broadcast_that_was_not_loaded_is_found(
     assert control.info().checksum == ""
 
 
-def test_several_engines_are_updated_again_and_again_by_one_sender(
+def test_one_sender_updates_several_engines_repeatedly(
     start: Start,
     client: MakeClient,
     sender: SenderProcess,
@@ -154,7 +154,7 @@ def test_several_engines_are_updated_again_and_again_by_one_sender(
 
 
 @pytest.mark.parametrize("fault", FALLS_BACK)
-def test_what_cannot_be_broadcast_is_read_from_disk(
+def test_weights_that_cannot_be_broadcast_are_read_from_disk(
     start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start(blind=False)
@@ -167,7 +167,7 @@ def test_what_cannot_be_broadcast_is_read_from_disk(
 
 
 @pytest.mark.parametrize("fault", FALLS_BACK)
-def test_an_engine_that_cannot_be_had_either_way_never_serves_two_versions(
+def test_an_engine_that_can_neither_update_nor_roll_back_serves_no_mixed_versions(
     start: Start, client: MakeClient, other_weights: Path, fault: str
 ) -> None:
     engine = start()
@@ -188,7 +188,7 @@ def test_an_engine_that_cannot_be_had_either_way_never_serves_two_versions(
     assert again.switch(4) == checksum_of(other_weights) and not engine.fake.paused
 
 
-def test_a_broadcast_that_cannot_end_takes_all_engines_back(
+def test_a_broadcast_that_cannot_complete_rolls_back_all_engines(
     start: Start, client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     good, bad = start(), start()
@@ -204,7 +204,7 @@ def test_a_broadcast_that_cannot_end_takes_all_engines_back(
     assert live is not None and live.version == 1 and not bad.fake.paused and not good.fake.paused
 
 
-def test_other_shapes_than_the_engines_leave_it_waiting_until_the_right_ones_come(
+def test_tensors_of_wrong_shapes_leave_the_engine_waiting_for_correct_ones(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
     """Its folder is on another machine, so that nothing but the engine itself can compare."""
@@ -224,7 +224,7 @@ def test_other_shapes_than_the_engines_leave_it_waiting_until_the_right_ones_com
     assert control.switch(4) == checksum_of(other_weights) and not engine.fake.paused
 
 
-def test_an_engine_that_hangs_is_given_up_and_named_and_the_others_go_on(
+def test_a_hanging_engine_is_reported_and_the_others_continue(
     start: Start, client: MakeClient, other_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broadcast, "RELEASE_SECONDS", 0.3)
@@ -242,7 +242,7 @@ def test_an_engine_that_hangs_is_given_up_and_named_and_the_others_go_on(
     assert healthy.switch(4) == checksum_of(other_weights)
 
 
-def test_the_end_of_the_sender_costs_one_try(
+def test_a_crashed_sender_costs_one_attempt(
     start: Start, client: MakeClient, sender: SenderProcess, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
@@ -265,7 +265,7 @@ def test_the_end_of_the_sender_costs_one_try(
     assert control.info().version == 1 and not engine.fake.paused and from_disk(engine) == ["update 1"]
 
 
-def test_a_new_driver_reads_what_an_engine_got_from_the_last_one(
+def test_a_new_driver_detects_the_weights_that_an_engine_has(
     start: Start, client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
@@ -281,7 +281,7 @@ def test_a_new_driver_reads_what_an_engine_got_from_the_last_one(
     assert not engine.fake.paused
 
 
-def test_a_new_driver_finishes_what_the_last_one_was_killed_in(
+def test_a_new_driver_completes_the_update_in_which_the_last_one_was_killed(
     start: Start, client: MakeClient, other_weights: Path
 ) -> None:
     engine = start()
@@ -297,7 +297,7 @@ def test_a_new_driver_finishes_what_the_last_one_was_killed_in(
     assert control.switch(4) == checksum_of(other_weights) and not engine.fake.paused
 
 
-def test_an_engine_that_is_divided_in_stages_reads_from_disk(
+def test_a_pipeline_parallel_engine_reads_from_disk(
     start: Start, client: MakeClient, other_weights: Path
 ) -> None:
     engine = start(blind=False)
@@ -346,7 +346,7 @@ class Revived:
         self.process.join()
 
 
-def test_an_engine_that_is_killed_at_each_point_of_a_broadcast_gets_the_weights_when_it_is_back(
+def test_an_engine_killed_at_any_point_of_a_broadcast_gets_the_weights_after_its_restart(
     client: MakeClient, model_path: Path, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = Revived(model_path, ["dies_joining", "dies_receiving", "dies_ending"])
@@ -360,7 +360,7 @@ def test_an_engine_that_is_killed_at_each_point_of_a_broadcast_gets_the_weights_
         engine.close()
 
 
-def test_buckets_hold_every_byte_once_and_each_tensor_where_its_dtype_may_begin(tmp_path: Path) -> None:
+def test_buckets_contain_every_byte_once_with_aligned_tensors(tmp_path: Path) -> None:
     torch.manual_seed(1)
     tensors = {
         "a": torch.randn(3, 5).to(torch.bfloat16),
@@ -383,7 +383,7 @@ def test_buckets_hold_every_byte_once_and_each_tensor_where_its_dtype_may_begin(
             place += entry.size
 
 
-def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
+def test_a_tensor_that_cannot_be_sent_is_reported(tmp_path: Path) -> None:
     save_file({"c": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "model.safetensors")
     with pytest.raises(EngineError, match=r"c of .*model\.safetensors is C64, which cannot be sent"):
         plan_buckets(str(tmp_path), limit=100)

@@ -46,7 +46,7 @@ def engines(model_path: Path) -> Iterator[list[Any]]:
         one.close()
 
 
-def test_engines_that_see_no_folder_of_the_run_serve_each_version(
+def test_engines_without_access_to_the_run_folder_serve_each_version(
     engines: list[Any], model_path: Path, tmp_path: Path
 ) -> None:
     driver = [sys.executable, str(ROOT / "slime" / "train.py"), "--run-dir", str(tmp_path)]
@@ -92,7 +92,9 @@ def test_engines_that_see_no_folder_of_the_run_serve_each_version(
         ),
     ],
 )
-def test_engines_that_take_no_broadcast_are_refused_at_the_start(flags: dict[str, Any], said: str) -> None:
+def test_engines_without_broadcast_support_are_rejected_at_the_start(
+    flags: dict[str, Any], said: str
+) -> None:
     args = Arguments(update_weight_transport="nccl")
     for name, value in flags.items():
         setattr(args, name, value)
@@ -112,7 +114,7 @@ def test_engines_that_take_no_broadcast_are_refused_at_the_start(flags: dict[str
         (["--update-weight-mode", "delta"], "goes whole to the engines"),
     ],
 )
-def test_flags_of_the_transport_act_or_are_refused(
+def test_flags_of_the_transport_work_or_are_rejected(
     model_path: Path, tmp_path: Path, flags: list[str], said: str
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
@@ -130,7 +132,7 @@ def test_flags_of_the_transport_act_or_are_refused(
         ("other", "10.0.0.2", "10.0.0.2"),
     ],
 )
-def test_a_sender_on_another_machine_finds_the_engines_of_the_drivers(
+def test_a_sender_on_another_machine_reaches_the_engines_on_the_drivers_machine(
     monkeypatch: pytest.MonkeyPatch, machine: str, engine: str, found: str
 ) -> None:
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.9")
@@ -142,7 +144,7 @@ def test_a_sender_on_another_machine_finds_the_engines_of_the_drivers(
     assert asked == [("meet", found, 5.0)]
 
 
-def test_an_engine_of_the_run_that_hangs_is_ended_and_one_that_others_run_is_left_alone(
+def test_a_hanging_engine_of_the_run_is_stopped_but_an_external_one_is_not(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -153,7 +155,7 @@ def test_an_engine_of_the_run_that_hangs_is_ended_and_one_that_others_run_is_lef
     assert not record.alive()
 
 
-def test_a_group_meets_where_the_engines_machine_finds_it() -> None:
+def test_a_process_group_uses_an_address_reachable_from_the_engines_machine() -> None:
     assert own_address("127.0.0.1") == "127.0.0.1"
     with pytest.raises(
         EngineError, match=r"no way from where weights are sent to no\.such\.machine\.invalid"

@@ -82,7 +82,7 @@ def from_disk(engine: Running) -> list[str]:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-def test_an_engine_takes_a_slot_bucket_by_bucket_and_proves_it(
+def test_an_engine_loads_a_slot_in_buckets_and_verifies_it(
     start: Start, client: MakeClient, sharer: SenderProcess, other_weights: Path, tmp_path: Path, tp: int
 ) -> None:
     engine = start(tp)
@@ -100,7 +100,7 @@ def test_an_engine_takes_a_slot_bucket_by_bucket_and_proves_it(
     assert (control.info().version, control.info().checksum) == (4, checksum)
 
 
-def test_an_engine_that_refuses_a_bucket_reads_the_folder(
+def test_an_engine_that_rejects_a_bucket_reads_the_folder(
     start: Start, client: MakeClient, sharer: SenderProcess, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
@@ -112,7 +112,7 @@ def test_an_engine_that_refuses_a_bucket_reads_the_folder(
     assert from_disk(engine) == ["update 4"]
 
 
-def test_an_engine_that_reads_the_folder_instead_serves_that_version(
+def test_an_engine_that_falls_back_to_the_folder_serves_that_version(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
     engine = start()
@@ -125,7 +125,7 @@ def test_an_engine_that_reads_the_folder_instead_serves_that_version(
     assert from_disk(engine) == ["update 4"] and control.info().model_path == slot
 
 
-def test_an_engine_that_ended_over_a_bucket_reads_from_disk_for_the_rest_of_the_run(
+def test_an_engine_that_crashed_during_a_bucket_reads_from_disk_afterwards(
     start: Start,
     client: MakeClient,
     model_path: Path,
@@ -144,7 +144,7 @@ def test_an_engine_that_ended_over_a_bucket_reads_from_disk_for_the_rest_of_the_
     assert caplog.text.count("for the rest of the run") == 1
 
 
-def test_the_first_bucket_is_read_before_the_requests_wait(
+def test_the_first_bucket_is_read_before_requests_are_paused(
     start: Start,
     client: MakeClient,
     sharer: SenderProcess,
@@ -182,7 +182,7 @@ class OnGpu:
         return device
 
 
-def test_ranks_get_copies_of_a_bucket_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_read_once_and_copied_to_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "serialized", lambda flat, bucket: flat)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda rank: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -193,7 +193,7 @@ def test_ranks_get_copies_of_a_bucket_that_is_read_once(monkeypatch: pytest.Monk
     assert bucket.read_to == ["cuda:0"]
 
 
-def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(
+def test_a_crashed_memory_sharer_is_restarted_and_the_engine_continues(
     start: Start,
     client: MakeClient,
     sharer: SenderProcess,
@@ -226,7 +226,7 @@ def test_a_hanging_engine_is_reported_and_answers_with_no_partial_weights(
 
 
 @pytest.mark.parametrize("fault", ["stale_head", "loads_nothing"])
-def test_what_was_not_loaded_is_found(
+def test_tensors_that_were_not_loaded_are_detected(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path, fault: str
 ) -> None:
     engine = start()

@@ -62,7 +62,7 @@ def nudged(folder: Path, target: Path, names: tuple[str, ...]) -> Path:
     return target
 
 
-def test_an_update_waits_with_its_requests_and_is_proven(engine, control, model_path, other_weights):
+def test_requests_wait_during_an_update_which_is_verified(engine, control, model_path, other_weights):
     assert control.info().checksum == checksum_of(model_path)
     checksum = control.prepare(str(other_weights), 4)
     assert engine.fake.calls == [] and control.info().version == 0
@@ -93,7 +93,9 @@ def test_a_switch_may_be_repeated_and_a_discarded_version_cannot_go_live(engine,
     ],
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_an_engine_that_did_not_load_is_found(engine, control, other_weights, fault, message, known):
+def test_an_engine_that_did_not_load_weights_is_detected(
+    engine, control, other_weights, fault, message, known
+):
     """`known`: whether this client has seen what the engine served before."""
     if known:
         control.info()
@@ -107,7 +109,7 @@ def test_an_engine_that_did_not_load_is_found(engine, control, other_weights, fa
 
 
 @pytest.mark.parametrize("fault", ["loads_nothing", "stale_head"])
-def test_a_change_too_small_for_any_log_prob_is_still_proven(engine, control, model_path, tmp_path, fault):
+def test_a_change_too_small_for_log_probs_is_still_verified(engine, control, model_path, tmp_path, fault):
     new = nudged(model_path, tmp_path / "new", ("model.embed_tokens.weight",))
     control.info()
     engine.fake.fault = fault
@@ -119,7 +121,7 @@ def test_a_change_too_small_for_any_log_prob_is_still_proven(engine, control, mo
         control.switch(1)
 
 
-def test_an_untied_head_left_behind_by_a_tiny_step_is_named(start, tmp_path):
+def test_an_untied_head_outdated_by_a_tiny_step_is_reported(start, tmp_path):
     first = save_model(tmp_path / "first", seed=3, tie=False)
     new = nudged(first, tmp_path / "new", ("lm_head.weight", "model.norm.weight"))
     engine = Running(FakeSGLang(first, plain_model))
@@ -159,7 +161,7 @@ NORM = "model.layers.1.input_layernorm.weight"
         (lambda t: t[NORM].fill_(float("nan")), "not finite"),
     ],
 )
-def test_bad_weights_are_refused_before_the_engine_is_told(
+def test_invalid_weights_are_rejected_before_contacting_the_engine(
     engine, control, other_weights, tmp_path, change, message
 ):
     bad = tmp_path / "bad"
@@ -201,7 +203,7 @@ class Process:
         self.noted.append(process)
 
 
-def test_an_engine_that_has_started_again_since_it_gave_its_memory_back_holds_it(engine):
+def test_memory_of_a_restarted_engine_is_not_resumed(engine):
     running = Process()
     with EngineControl(engine.url, "sglang", routes=SGLangRoutes(memory=running)) as control:
         control.release_memory()
@@ -252,7 +254,7 @@ LAYER = "model.layers.0."
         ("mlp.down_proj.weight", "mlp.down_proj.weight"),
     ],
 )
-def test_a_matrix_that_sglang_joins_from_several_is_found_if_it_stayed_old(on_disk, stale):
+def test_an_outdated_joined_matrix_of_sglang_is_detected(on_disk, stale):
     changed = SimpleNamespace(changed=lambda new: {LAYER + on_disk, "norm.weight"}, shapes={})
     old = Proof(Loaded(1, "", changed), digests_of({LAYER + stale: "1", "norm.weight": "1"}))
     check_digests(old, Loaded(2, "", changed), digests_of({LAYER + stale: "2", "norm.weight": "2"}))
@@ -302,7 +304,7 @@ def test_a_failed_engine_call_is_repeated(engine, control, model_path, other_wei
     assert (control.info().version, control.info().checksum) == (2, checksum_of(other_weights))
 
 
-def test_an_engine_that_keeps_failing_takes_all_engines_back(start, model_path, other_weights, tmp_path):
+def test_a_permanently_failing_engine_rolls_back_all_engines(start, model_path, other_weights, tmp_path):
     good, bad = start(), start()
     controls = [EngineControl(one.url, "sglang") for one in (good, bad)]
     update = update_over(controls, tmp_path)
@@ -318,7 +320,7 @@ def test_an_engine_that_keeps_failing_takes_all_engines_back(start, model_path, 
         control.close()
 
 
-def test_the_first_proof_may_take_as_long_as_kernels_compile_and_a_silent_engine_may_not(engine) -> None:
+def test_the_first_verification_may_wait_for_kernel_compilation_but_not_for_a_silent_engine(engine) -> None:
     engine.fake.compiles = 0.6
     with EngineControl(engine.url, "sglang", timeout=0.2) as control:
         assert control.info().checksum

@@ -89,7 +89,7 @@ def test_it_serves_the_live_weights_and_prints_one_line(launch, other_weights, t
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_engine_is_left_behind(launch, number):
+def test_no_engine_process_is_left_running(launch, number):
     process = launch()
     ready = json.loads(process.stdout.readline())
     child = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"]
@@ -98,7 +98,7 @@ def test_no_engine_is_left_behind(launch, number):
     assert gone(child)
 
 
-def test_an_engine_that_would_first_serve_its_requests_holds_no_port_of_a_launcher_that_was_killed(launch):
+def test_an_engine_whose_launcher_was_killed_frees_its_port_at_once(launch):
     process = launch(FAKE_SGLANG_DRAINS="1")
     ready = json.loads(process.stdout.readline())
     child = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"]
@@ -107,13 +107,13 @@ def test_an_engine_that_would_first_serve_its_requests_holds_no_port_of_a_launch
     assert gone(child)
 
 
-def test_programs_beside_the_engines_python_are_found_first(launch, engine_python):
+def test_programs_in_the_engine_pythons_folder_take_precedence(launch, engine_python):
     ready = json.loads(launch().stdout.readline())
     path = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["path"]
     assert path == os.path.dirname(engine_python) + os.pathsep + os.environ["PATH"]
 
 
-def test_an_engine_reaches_its_own_machine_past_a_proxy(monkeypatch):
+def test_an_engine_bypasses_a_proxy_for_its_own_machine(monkeypatch):
     environ = {"PATH": "/usr/bin", "no_proxy": "corp.example, 127.0.0.1", "MASTER_ADDR": "10.1.2.3"}
     found = child_environment(sys.executable, environ | {"http_proxy": "http://proxy:3128"})
     assert found["no_proxy"] == found["NO_PROXY"] == "corp.example,127.0.0.1,localhost,::1,10.1.2.3"
@@ -140,21 +140,21 @@ def test_files_beside_the_child_hide_no_package_of_the_engine(tmp_path):
     assert done.stdout == "None\n"
 
 
-def test_an_engine_that_ends_takes_its_launcher_along(launch):
+def test_the_launcher_exits_with_its_engine(launch):
     process = launch()
     ready = json.loads(process.stdout.readline())
     os.kill(httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"], signal.SIGKILL)
     assert process.wait(timeout=20) != 0
 
 
-def test_what_sglang_refuses_is_its_own_last_line(launch):
+def test_a_rejection_by_sglang_is_reported_with_its_last_line(launch):
     process = launch("--sglang-no-such-flag", "1")
     assert process.wait(timeout=20) == 2
     assert "SGLang 0.5.23 does not take --no-such-flag" in process.stderr.read()
 
 
 @pytest.mark.parametrize("routes", [ROUTES, ROUTES[:-3]])
-def test_another_version_is_named_and_asked_for_what_is_needed(launch, routes):
+def test_another_sglang_version_is_reported_and_its_features_are_checked(launch, routes):
     process = launch(FAKE_SGLANG_VERSION="0.5.9", FAKE_SGLANG_ROUTES=" ".join(routes))
     if routes == ROUTES:
         assert json.loads(process.stdout.readline())["engine_version"] == "0.5.9"
@@ -179,7 +179,7 @@ def test_flags_that_are_not_for_the_user_are_refused(capsys, model_path, flags, 
     assert message in capsys.readouterr().err
 
 
-def test_a_python_without_sglang_is_named(model_path):
+def test_a_python_without_sglang_is_reported(model_path):
     command = [
         sys.executable,
         "-m",
@@ -214,7 +214,7 @@ GPUS = ["--backend", "sglang", "--rollout-num-gpus", "4", "--rollout-num-gpus-pe
 JUDGES = ["--prm-num-gpus", "2", "--prm-teacher-num-gpus", "2"]
 
 
-def test_policy_judge_and_teacher_have_servers_and_settings_of_their_own(model_path, other_weights):
+def test_policy_judge_and_teacher_have_separate_servers_and_settings(model_path, other_weights):
     args = words_of(
         model_path, *GPUS, *JUDGES, "--actor-num-gpus-per-node", "2", "--prm-teacher-hf-checkpoint",
         str(other_weights), "--sglang-mem-fraction-static", "0.8", "--prm-sglang-mem-fraction-static", "0.5",
@@ -232,7 +232,7 @@ def test_policy_judge_and_teacher_have_servers_and_settings_of_their_own(model_p
     ]  # fmt: skip
 
 
-def test_sglang_on_a_gpu_streams_four_tokens_at_a_time_unless_the_user_or_a_cpu_wants_each(model_path):
+def test_sglang_streams_four_tokens_at_a_time_on_a_gpu_and_one_on_a_cpu_unless_configured(model_path):
     train = ["--actor-num-gpus-per-node", "2"]
     own = words_of(model_path, *GPUS, *train, "--sglang-stream-interval", "1")
     [policy] = model_servers(own)
@@ -245,7 +245,7 @@ def test_sglang_on_a_gpu_streams_four_tokens_at_a_time_unless_the_user_or_a_cpu_
     assert own_words(on_cpu, model_servers(on_cpu)[0]) == []
 
 
-def test_an_sglang_without_increments_is_started_without_them(monkeypatch):
+def test_an_sglang_without_incremental_streaming_is_started_without_it(monkeypatch):
     """`child.py` asks the parser of the SGLang that is installed."""
 
     class ServerArgs:
@@ -325,7 +325,7 @@ def test_a_start_on_gpus_reports_what_sglang_lacks_to_build_kernels_before_anyth
         (["--sglang-mem-fraction-static", "0.8"], "--rollout-backend sglang alone"),
     ],
 )
-def test_engines_that_cannot_be_are_refused(model_path, flags, message):
+def test_impossible_engine_settings_are_rejected(model_path, flags, message):
     with pytest.raises(ConfigError, match=message):
         words_of(model_path, *flags)
 

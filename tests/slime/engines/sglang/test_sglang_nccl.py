@@ -42,7 +42,7 @@ def other_python(folder: Path, nccl: str) -> str:
     return str(script)
 
 
-def test_two_versions_are_named_with_their_torch() -> None:
+def test_different_nccl_versions_are_reported_with_their_torch_versions() -> None:
     told = mismatch(OLD, NEW, "/opt/sglang/bin/python")
     assert (
         "NCCL 2.29.7 (torch 2.13.0)" in told and "2.30.7 (torch 2.14.1)" in told and "drop the flag" in told
@@ -50,7 +50,7 @@ def test_two_versions_are_named_with_their_torch() -> None:
     assert mismatch(OLD, OLD, "") == mismatch({"torch": "2.13.0+cpu"}, NEW, "") == ""
 
 
-def test_an_engines_python_is_asked_without_importing_torch(
+def test_versions_in_an_engines_python_are_read_without_importing_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = other_python(tmp_path, "2.30.7")
@@ -69,7 +69,7 @@ def test_an_engines_python_is_asked_without_importing_torch(
         ("2.30.7", "2.29.7", "NCCL joins no ranks"),
     ],
 )
-def test_engines_that_others_run_have_the_locked_packages_unless_a_python_is_named(
+def test_external_engines_are_assumed_to_have_the_locked_packages_unless_a_python_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str, named: str | None, told: str
 ) -> None:
     assert locked_packages(LOCK)[f"{PREFIX}cu13"] == locked("sglang")[f"{PREFIX}cu13"]
@@ -85,7 +85,7 @@ def test_engines_that_others_run_have_the_locked_packages_unless_a_python_is_nam
     ("changes", "gloo"),
     [({}, True), ({"actor_num_gpus_per_node": 0}, False), ({"debug_train_only": True}, False)],
 )
-def test_engines_whose_nccl_would_not_join_the_trainer_get_their_weights_by_gloo(
+def test_engines_with_an_incompatible_nccl_get_their_weights_over_gloo(
     changes: dict[str, Any],
     gloo: bool,
     tmp_path: Path,
@@ -110,7 +110,9 @@ def test_engines_whose_nccl_would_not_join_the_trainer_get_their_weights_by_gloo
 
 
 @pytest.mark.parametrize(("over_gloo", "backend"), [(False, "nccl"), (True, "gloo")])
-def test_the_group_of_such_an_engine_is_of_gloo(over_gloo: bool, backend: str, tmp_path: Path) -> None:
+def test_an_engine_with_an_incompatible_nccl_joins_a_gloo_group(
+    over_gloo: bool, backend: str, tmp_path: Path
+) -> None:
     orders: list[dict[str, Any]] = []
     done: Future[Any] = Future()
     done.set_result(Meeting("127.0.0.1", 1, "cuda"))
@@ -132,7 +134,7 @@ def test_the_group_of_such_an_engine_is_of_gloo(over_gloo: bool, backend: str, t
     ("changes", "asked"),
     [({}, True), ({"update_weight_transport": "disk"}, False), ({"rollout_num_gpus": 0}, False)],
 )
-def test_it_is_asked_at_the_start_of_a_run_that_broadcasts_between_gpus(
+def test_nccl_versions_are_compared_at_the_start_of_a_gpu_broadcast_run(
     changes: dict[str, Any], asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -172,14 +174,14 @@ def locked(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["sglang", "vllm"])
-def test_the_locked_environments_broadcast_where_their_nccl_is_the_same(name: str) -> None:
+def test_locked_environments_use_nccl_if_their_versions_are_equal(name: str) -> None:
     trainer, engine = locked("trainer"), locked(name)
     same = trainer[f"{PREFIX}cu13"] == engine[f"{PREFIX}cu13"]
     assert (mismatch(trainer, engine, "") == "") == same
     assert {"sglang": "sglang", "vllm": "vllm"}[name] in engine
 
 
-def test_the_locked_compiler_is_of_the_cuda_of_the_locked_headers() -> None:
+def test_locked_compiler_and_headers_have_the_same_cuda_version() -> None:
     pins = locked("sglang")
     parts = ("nvcc", "crt", "cccl", "runtime")
     assert {pins[f"nvidia-cuda-{part}"].rsplit(".", 1)[0] for part in parts} == {"13.0"}

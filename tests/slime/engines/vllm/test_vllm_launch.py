@@ -33,7 +33,7 @@ def engine_python(tmp_path: Path) -> str:
     return str(script)
 
 
-def test_it_gets_the_live_weights_its_own_flags_and_this_package_alone(
+def test_vllm_gets_the_live_weights_its_flags_and_only_this_package(
     model_path: Path, other_weights: Path, engine_python: str, tmp_path: Path
 ) -> None:
     with socket.socket() as probe:
@@ -92,7 +92,7 @@ def test_flags_that_are_not_for_the_user_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_python_without_vllm_is_named(model_path: Path) -> None:
+def test_a_python_without_vllm_is_reported(model_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -106,7 +106,7 @@ def test_a_python_without_vllm_is_named(model_path: Path) -> None:
     assert done.returncode == 2 and "has no vLLM" in done.stderr
 
 
-def test_what_runs_in_vllms_python_does_without_our_other_requirements() -> None:
+def test_code_in_vllms_python_needs_none_of_our_other_packages() -> None:
     absent = ("orjson", "httpx", "ray", "openclaw", "transformers", "tokenizers")
     program = f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
     program += "import slime.engines.vllm.child, slime.engines.vllm.server, slime.engines.vllm.worker"
@@ -114,7 +114,7 @@ def test_what_runs_in_vllms_python_does_without_our_other_requirements() -> None
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
 
 
-def test_an_engine_computes_in_the_dtype_of_its_model_and_takes_a_part_of_the_machine(
+def test_an_engine_uses_its_models_dtype_and_a_share_of_the_memory(
     model_path: Path,
 ) -> None:
     args = SimpleNamespace(
@@ -160,7 +160,7 @@ def test_the_engines_of_a_run_are_checked_by_the_installed_vllm(
         words_of(model_path, "--sglang-mem-fraction-static", "0.8")
 
 
-def test_several_gpus_and_the_judges_have_settings_of_their_own(model_path: Path) -> None:
+def test_several_gpus_and_judges_have_separate_settings(model_path: Path) -> None:
     args = words_of(
         model_path, "--rollout-num-gpus", "4", "--rollout-num-gpus-per-engine", "2", "--prm-num-gpus", "1",
         "--actor-num-gpus-per-node", "1", "--vllm-max-num-seqs", "8", "--prm-vllm-max-num-seqs", "2",

@@ -76,7 +76,7 @@ def log_probs(answer: dict[str, Any]) -> list[float]:
     return [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
 
 
-def test_a_stream_goes_on_through_an_update_and_names_the_version_of_each_token(
+def test_a_stream_continues_through_an_update_and_reports_each_tokens_version(
     hosted: Any,
     other_weights: Path,
     reference: PreTrainedModel,
@@ -105,7 +105,7 @@ def test_a_stream_goes_on_through_an_update_and_names_the_version_of_each_token(
     assert (info.version, info.checksum, info.max_context_length) == (4, checksum, 4096)
 
 
-def test_a_stale_head_is_found_and_requests_go_on_under_the_old_weights(
+def test_a_stale_head_is_detected_and_requests_continue_with_the_old_weights(
     hosted: Any,
     model_path: Path,
     other_weights: Path,
@@ -134,9 +134,7 @@ def test_a_stale_head_is_found_and_requests_go_on_under_the_old_weights(
     assert hosted.control.switch(4) == checksum_of(other_weights)
 
 
-def test_an_engine_that_can_load_neither_the_new_weights_nor_the_old_ones_ends(
-    hosted: Any, other_weights: Path
-) -> None:
+def test_an_engine_that_cannot_load_new_or_old_weights_exits(hosted: Any, other_weights: Path) -> None:
     hosted.control.prepare(str(other_weights), 4)
     hosted.fake.llm.faults.add("refuses")
     with pytest.raises(EngineControlError, match="a worker failed; and then"):
@@ -145,9 +143,7 @@ def test_an_engine_that_can_load_neither_the_new_weights_nor_the_old_ones_ends(
     assert "resume" not in hosted.fake.llm.calls
 
 
-def test_tensors_that_are_right_and_a_model_that_computes_otherwise_are_no_proof(
-    hosted: Any, other_weights: Path
-) -> None:
+def test_correct_tensors_with_wrong_log_probs_fail_verification(hosted: Any, other_weights: Path) -> None:
     hosted.control.prepare(str(other_weights), 4)
     hosted.fake.llm.faults.add("computes_otherwise")
     with pytest.raises(
@@ -157,7 +153,7 @@ def test_tensors_that_are_right_and_a_model_that_computes_otherwise_are_no_proof
     assert (hosted.control.info().version, hosted.control.info().checksum) == (4, "")
 
 
-def test_what_cannot_be_prepared_is_refused_and_nothing_is_loaded(hosted: Any, tmp_path: Path) -> None:
+def test_weights_that_cannot_be_prepared_are_rejected_without_loading(hosted: Any, tmp_path: Path) -> None:
     untied = save_model(tmp_path / "untied", seed=3, tie=False)
     for folder, said in (
         (tmp_path / "absent", "is not a folder"),
@@ -172,7 +168,7 @@ def test_what_cannot_be_prepared_is_refused_and_nothing_is_loaded(hosted: Any, t
     assert "slime_load" not in hosted.fake.llm.calls
 
 
-def test_a_prompt_is_scored_from_where_it_was_asked_and_no_token_is_sampled_for_it(
+def test_a_prompt_is_scored_from_the_requested_position_without_sampling(
     hosted: Any, reference: PreTrainedModel, log_probs_of: Callable[..., torch.Tensor]
 ) -> None:
     answer = generate(hosted, logprob_start_len=12, top_logprobs_num=2, max_new_tokens=0)
@@ -185,7 +181,7 @@ def test_a_prompt_is_scored_from_where_it_was_asked_and_no_token_is_sampled_for_
     assert [entry[1] for entry in meta["input_top_logprobs"][1]] == table[12].topk(2).indices.tolist()
 
 
-def test_a_stop_id_is_named_and_chosen_and_best_log_probs_come_in_sglangs_shape(hosted: Any) -> None:
+def test_stop_ids_and_log_probs_are_returned_in_sglangs_format(hosted: Any) -> None:
     said = generate(hosted, max_new_tokens=4, temperature=0.0, top_logprobs_num=1)
     assert [best[0][1] for best in said["meta_info"]["output_top_logprobs"]] == said["output_ids"]
     stopped = generate(hosted, max_new_tokens=4, temperature=0.0, stop_token_ids=said["output_ids"][1:2])
@@ -204,7 +200,7 @@ def test_a_stop_id_is_named_and_chosen_and_best_log_probs_come_in_sglangs_shape(
         ({"stop_token_ids": [13]}, "13 is not taken"),
     ],
 )
-def test_requests_that_vllm_would_answer_otherwise_are_refused(
+def test_requests_that_vllm_would_answer_differently_are_rejected(
     hosted: Any, change: dict[str, Any], said: str
 ) -> None:
     for stream in (False, True):
@@ -237,7 +233,7 @@ def test_the_options_of_a_request_reach_vllm(hosted: Any) -> None:
     assert got["include_stop_str_in_output"] and not got["skip_special_tokens"] and got["logprobs"] == 0
 
 
-def test_requests_end_when_they_are_aborted_or_their_client_leaves_and_ids_are_taken_once(
+def test_aborted_and_disconnected_requests_end_and_request_ids_are_unique(
     hosted: Any,
 ) -> None:
     request = {**body(PROMPT, True, max_new_tokens=2000, ignore_eos=True), "rid": "long"}
@@ -269,9 +265,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_pause_holds_requests_through_an_update_and_continue_lets_them_go(
-    hosted: Any, other_weights: Path
-) -> None:
+def test_a_pause_holds_requests_during_an_update_until_continue(hosted: Any, other_weights: Path) -> None:
     assert hosted.http.post("/pause_generation", json={"mode": "in_place"}).status_code == 200
     answers: list[dict[str, Any]] = []
     waiting = threading.Thread(
@@ -286,14 +280,14 @@ def test_a_pause_holds_requests_through_an_update_and_continue_lets_them_go(
     assert answers[0]["meta_info"]["weight_version"] == "4"
 
 
-def test_an_engine_process_that_dies_is_seen_and_ends_the_server(hosted: Any) -> None:
+def test_a_crashed_engine_process_ends_the_server(hosted: Any) -> None:
     assert hosted.control.health()
     hosted.fake.llm.errored = True
     assert not hosted.control.health()
     assert hosted.fake.ended.wait(20.0)
 
 
-def test_weights_that_a_weights_file_names_otherwise_are_refused_at_the_start(model_path: Path) -> None:
+def test_weights_that_differ_from_the_weights_file_are_rejected_at_the_start(model_path: Path) -> None:
     from slime.engines.requests import WeightsError
 
     store = HostedWeights(HostedEngine(FakeLLM(model_path, plain_model), make_params))

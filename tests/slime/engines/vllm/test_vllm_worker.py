@@ -88,7 +88,7 @@ def test_live_tensors_are_compared_with_the_files(
     assert compared(Model(files, packed), nearly) == (ALL[1:], ALL[:1])
 
 
-def test_a_packed_head_that_a_reload_left_behind_is_found_and_tied_again() -> None:
+def test_a_packed_head_left_stale_by_a_reload_is_detected_and_retied() -> None:
     model, files = Model(tensors(1), packed=True), tensors(2)
     reloaded = Model(files, packed=True)
     model.attn, model.embed_tokens.weight.data = reloaded.attn, reloaded.embed_tokens.weight.data
@@ -99,7 +99,7 @@ def test_a_packed_head_that_a_reload_left_behind_is_found_and_tied_again() -> No
     assert compared(model, files) == (ALL, [])
 
 
-def test_what_a_gpu_must_hold_is_known_before_its_requests_wait(
+def test_required_gpu_memory_is_known_before_requests_are_paused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between pause and the first token the files are not read again: here they are gone by then."""
@@ -143,9 +143,7 @@ def test_unreadable_files_are_reported_when_requested(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("count", [3, 64, 4 * SPAN + 12])
-def test_a_fingerprint_tells_any_changed_number_and_any_two_that_changed_places(
-    dtype: torch.dtype, count: int
-) -> None:
+def test_a_fingerprint_detects_changed_and_swapped_numbers(dtype: torch.dtype, count: int) -> None:
     tensor = torch.randn(count, generator=torch.Generator().manual_seed(1)).to(dtype)
     known, bits = fingerprint(tensor), tensor.view(torch.int16 if dtype == torch.bfloat16 else torch.int32)
     assert fingerprint(tensor.clone()) == known
@@ -159,7 +157,7 @@ def test_a_fingerprint_tells_any_changed_number_and_any_two_that_changed_places(
     assert fingerprint(swapped) != known == fingerprint(tensor)
 
 
-def test_names_are_mapped_as_vllm_maps_them_and_what_it_drops_or_splits_is_left_out() -> None:
+def test_tensor_names_are_mapped_as_in_vllm_and_dropped_or_split_ones_are_omitted() -> None:
     class Mapper:
         def map_name(self, name: str) -> str | None:
             return (

@@ -62,7 +62,7 @@ class Client:
         return str(tmp_path / f"v{number}")
 
 
-async def test_an_answer_is_the_services_ids_with_their_log_probs(house: House, folder: Path) -> None:
+async def test_an_answer_has_the_services_ids_and_log_probs(house: House, folder: Path) -> None:
     client = Client(folder)
     answer = await client.generate(logprob_start_len=0)
     ids, meta = answer["output_ids"], answer["meta_info"]
@@ -75,7 +75,7 @@ async def test_an_answer_is_the_services_ids_with_their_log_probs(house: House, 
     assert client.meter.tokens == {"prefill": 8, "sample": 6, "train": 0}
 
 
-async def test_an_answer_streams_in_steps_where_that_is_asked_for(house: House, folder: Path) -> None:
+async def test_an_answer_streams_in_steps_if_requested(house: House, folder: Path) -> None:
     client = Client(folder, chunk=2)
     body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 5, "ignore_eos": True}, "stream": True}
     text = (await client.post("/generate", body)).text
@@ -100,7 +100,7 @@ async def test_an_answer_ends_at_a_stop_id_and_at_a_stop_string(house: House, fo
     assert len(by_text["output_ids"]) <= 2
 
 
-async def test_a_version_goes_live_in_two_phases_and_open_answers_keep_theirs(
+async def test_a_version_goes_live_in_two_phases_and_running_answers_keep_the_old_one(
     house: House, folder: Path, tmp_path: Path
 ) -> None:
     client = Client(folder, chunk=1)
@@ -115,7 +115,7 @@ async def test_a_version_goes_live_in_two_phases_and_open_answers_keep_theirs(
     assert (await client.generate())["meta_info"]["weight_version"] == "1"
 
 
-async def test_a_version_that_the_service_has_not_is_no_version(
+async def test_a_version_missing_at_the_service_is_rejected(
     house: House, folder: Path, tmp_path: Path
 ) -> None:
     client = Client(folder)
@@ -127,7 +127,7 @@ async def test_a_version_that_the_service_has_not_is_no_version(
     assert (await client.generate())["meta_info"]["weight_version"] == "0"
 
 
-async def test_a_request_waits_while_the_service_is_away(
+async def test_a_request_waits_while_the_service_is_unavailable(
     house: House, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(folder)
@@ -149,7 +149,7 @@ async def test_a_request_rejected_by_the_service_does_not_affect_others(house: H
     assert other.status_code == 200
 
 
-async def test_an_aborted_answer_ends_with_what_it_has(house: House, folder: Path) -> None:
+async def test_an_aborted_answer_returns_its_tokens_so_far(house: House, folder: Path) -> None:
     client = Client(folder, chunk=1)
     running = asyncio.create_task(client.generate(most=400, rid="one"))
     await asyncio.sleep(0.1)
@@ -184,7 +184,7 @@ async def test_a_version_can_be_tried_before_it_is_live(house: House, folder: Pa
         ({"input_ids": [99999]}, "ids must be"),
     ],
 )
-async def test_what_a_service_cannot_do_is_refused(
+async def test_requests_unsupported_by_a_service_are_rejected(
     body: dict[str, Any], named: str, house: House, folder: Path
 ) -> None:
     answer = await Client(folder).post("/generate", {"input_ids": PROMPT, **body})
@@ -192,7 +192,7 @@ async def test_what_a_service_cannot_do_is_refused(
     assert named in answer.json()["error"]["message"]
 
 
-def test_a_folder_that_says_too_little_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_model_folder_is_rejected(tmp_path: Path) -> None:
     from slime.errors import ConfigError
 
     with pytest.raises(ConfigError, match=r"no config\.json"):
@@ -248,7 +248,7 @@ async def test_a_version_that_cannot_be_loaded_leaves_the_old_one_live(
     assert (await client.generate())["meta_info"]["weight_version"] == "0"
 
 
-async def test_a_candidate_is_not_tried_where_it_would_have_to_be_loaded(
+async def test_a_candidate_is_not_tried_if_it_would_have_to_be_loaded(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LocalService, "exclusive", True)
@@ -259,7 +259,7 @@ async def test_a_candidate_is_not_tried_where_it_would_have_to_be_loaded(
     assert refused.status_code >= 400 and "one at a time" in refused.text
 
 
-async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_live_one(
+async def test_an_answer_whose_version_is_lost_continues_with_the_live_one(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Services may lose weights in an outage: each token says which version it is of."""
@@ -285,7 +285,7 @@ async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_liv
     assert answer["meta_info"]["weight_versions"] == spans
 
 
-async def test_an_engine_reports_a_forgotten_version_until_another_one_is_live(
+async def test_an_engine_reports_a_lost_version_until_another_one_is_live(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client(folder)

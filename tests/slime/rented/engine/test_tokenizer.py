@@ -25,7 +25,7 @@ class Reordered:
         return type("Encoding", (), {"ids": [(7 * one + 911) % 2048 for one in found.ids]})
 
 
-def test_the_models_own_tokenizer_is_taken_and_another_one_is_refused() -> None:
+def test_the_models_tokenizer_is_accepted_and_another_one_rejected() -> None:
     move_in()
     folder = ModelFolder.read(str(MODEL))
     sampler = LocalService(ServiceSettings(str(MODEL))).sampler(None)
@@ -37,7 +37,7 @@ def test_the_models_own_tokenizer_is_taken_and_another_one_is_refused() -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_a_folder_without_a_tokenizer_asks_nothing() -> None:
+def test_without_a_tokenizer_the_service_is_not_queried() -> None:
     house = move_in()
     folder = copy.copy(ModelFolder.read(str(MODEL)))
     object.__setattr__(folder, "tokenizer", None)

@@ -103,7 +103,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_moves_a_rented_model_as_one_here(
+def test_every_loss_trains_a_rented_model_like_a_local_one(
     name: str, rented: MakeRented, make_trainer: MakeTrainer, at_one: list[Sample]
 ) -> None:
     samples = [one for one in at_one if one.teacher_tokens_candidates] if name == "distilled" else at_one
@@ -130,7 +130,7 @@ def test_every_loss_moves_a_rented_model_as_one_here(
     ("loss", "changes"),
     [("ppo", {"eps_clip_high": 0.28}), ("cispo", {"advantage_estimator": "cispo"})],
 )
-def test_a_loss_of_the_service_is_the_one_computed_here_in_one_pass(
+def test_the_services_loss_equals_the_local_one_in_one_pass(
     loss: str, changes: dict[str, Any], rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     common = {**changes, "use_rollout_logprobs": True}
@@ -143,7 +143,7 @@ def test_a_loss_of_the_service_is_the_one_computed_here_in_one_pass(
     assert_same(weights_of(one), weights_of(two))
 
 
-def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(rented: MakeRented, at_one: list[Sample]) -> None:
+def test_a_resumed_run_continues_as_if_uninterrupted(rented: MakeRented, at_one: list[Sample]) -> None:
     first = rented()
     first.train(0, at_one)
     first.save(0, version=1, parent=0)
@@ -154,7 +154,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(rented: MakeRented, at
     assert_same(weights_of(second), weights_of(first))
 
 
-def test_a_version_names_what_an_engine_can_sample_from(
+def test_a_version_contains_an_address_for_sampling(
     rented: MakeRented, at_one: list[Sample], model_folder: str, tmp_path: Path
 ) -> None:
     trainer = rented()
@@ -170,7 +170,7 @@ def test_a_version_names_what_an_engine_can_sample_from(
     assert (tmp_path / "checkpoints" / "checkpoint-1" / "rented_weights.json").is_file()
 
 
-def test_a_version_that_the_service_has_forgotten_is_seen_and_can_be_kept_there_again(
+def test_a_version_lost_by_the_service_is_detected_and_can_be_saved_again(
     rented: MakeRented, house: House, at_one: list[Sample], tmp_path: Path
 ) -> None:
     trainer, base, first = rented(), str(tmp_path / "v0"), str(tmp_path / "v1")
@@ -199,7 +199,7 @@ def test_a_permanently_lost_state_ends_the_trainer_instead_of_endless_retries(
         trainer.log_probs(at_one)
 
 
-def test_what_the_gate_rejects_is_undone_at_the_service(
+def test_a_rejected_update_is_undone_at_the_service(
     rented: MakeRented, at_one: list[Sample], tmp_path: Path
 ) -> None:
     trainer = rented()
@@ -223,7 +223,7 @@ def test_log_probs_of_stored_answers_are_those_of_the_adapter(
     assert found[0] == pytest.approx(whole[-at_one[0].response_length :], abs=1e-6)
 
 
-def test_a_sample_whose_teacher_is_refused_is_dropped_and_counted(
+def test_a_sample_with_a_rejected_teacher_sequence_is_dropped_and_counted(
     rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented(**LOSSES["combined"])
@@ -234,7 +234,7 @@ def test_a_sample_whose_teacher_is_refused_is_dropped_and_counted(
     assert metrics["num_samples"] == len(at_one) - 1
 
 
-def test_a_sample_that_follows_its_teacher_alone_is_refused_before_anything_is_asked(
+def test_a_sample_that_only_follows_its_teacher_is_rejected_before_any_request(
     rented: MakeRented, at_one: list[Sample]
 ) -> None:
     trainer = rented(**LOSSES["combined"])
@@ -243,7 +243,7 @@ def test_a_sample_that_follows_its_teacher_alone_is_refused_before_anything_is_a
         trainer.train(0, [*at_one, following])
 
 
-def test_the_base_is_asked_again_while_the_service_is_away(
+def test_requests_to_the_base_are_retried_while_the_service_is_unavailable(
     rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented(**LOSSES["rewards and KL"])
@@ -252,7 +252,7 @@ def test_the_base_is_asked_again_while_the_service_is_away(
     assert trainer.train(1, at_one)["num_samples"] == len(at_one)
 
 
-def test_an_outage_in_a_step_loses_the_trainer_and_not_the_training(
+def test_an_outage_during_a_step_restarts_the_trainer_without_losing_progress(
     rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented()
@@ -266,7 +266,7 @@ def test_an_outage_in_a_step_loses_the_trainer_and_not_the_training(
     assert_same(weights_of(rented()), saved)
 
 
-def test_a_checkpoint_that_the_service_has_lost_is_refused(
+def test_a_checkpoint_lost_by_the_service_is_rejected(
     rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented()
@@ -287,7 +287,7 @@ def test_a_checkpoint_of_another_base_model_is_refused(
         rented(rented_model=other_folder)
 
 
-def test_a_loss_that_is_no_number_reaches_no_weights(
+def test_a_loss_that_is_not_finite_changes_no_weights(
     rented: MakeRented, house: House, at_one: list[Sample]
 ) -> None:
     trainer = rented()

@@ -73,7 +73,7 @@ def slow_varlen_attn(*given: object, **named: object) -> torch.Tensor:
 @pytest.mark.parametrize(
     "layout", [LAYOUT, TREE, ((38,),), ((20,), (18,))], ids=["branches", "tree", "one", "two"]
 )
-def test_one_varlen_call_a_pack_and_the_loop_over_sequences_agree(
+def test_varlen_attention_and_the_loop_over_sequences_agree(
     monkeypatch: pytest.MonkeyPatch, window: int | None, layout: Any
 ) -> None:
     monkeypatch.setattr(kernels, "varlen_attn", slow_varlen_attn)
@@ -88,7 +88,7 @@ def test_one_varlen_call_a_pack_and_the_loop_over_sequences_agree(
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_torchs_own_kernel_takes_the_shapes_that_it_is_given() -> None:
+def test_torchs_varlen_kernel_accepts_the_given_shapes() -> None:
     """On torch's device without memory, where the real function checks its arguments and computes shapes."""
     tensors = [x.detach().to("meta", torch.bfloat16).requires_grad_() for x in inputs()]
     output, _none = varlen_attention(torch.nn.Module(), *tensors, None, packed_layout=LAYOUT)
@@ -97,7 +97,7 @@ def test_torchs_own_kernel_takes_the_shapes_that_it_is_given() -> None:
     assert [x.grad.shape for x in tensors] == [x.shape for x in tensors]
 
 
-def test_the_best_kernel_is_one_call_a_pack_where_the_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_kernel_is_varlen_if_the_gpu_supports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
     takes_varlen.cache_clear()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -121,7 +121,7 @@ def test_the_best_kernel_of_a_cpu_is_the_loop_over_sequences(caplog: pytest.LogC
     assert "kernel=sdpa" in caplog.text
 
 
-def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
+def test_varlen_pieces_list_the_keys_of_each_query() -> None:
     queries, keys, order = varlen_layout(((2, 1, 2), (3,)), CPU)
     assert order is not None
     assert queries.tolist() == [0, 2, 3, 5, 8]
@@ -144,9 +144,7 @@ def test_flex_attention_and_the_loop_over_sequences_agree(layout: Any, window: i
 
 @pytest.mark.parametrize("window", [None, 1, 100, 300])
 @pytest.mark.parametrize("layout", [LAYOUT, WIDE_LAYOUT, WIDE_TREE, ((128,), (384,)), ((700, 100),)])
-def test_the_mask_of_flex_attention_is_the_one_that_torch_makes_of_all_pairs(
-    layout: Any, window: int | None
-) -> None:
+def test_the_mask_of_flex_attention_equals_torchs_dense_one(layout: Any, window: int | None) -> None:
     n = sum(piece.length for piece in pieces_of(layout))
     found = block_mask(layout, window, CPU)
     expected = create_block_mask(visible(layout, window, CPU), None, None, n, n, device="cpu")
@@ -174,7 +172,7 @@ def test_attention_follows_the_layout() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 5])
-def test_every_piece_of_a_tree_sees_its_path_alone(window: int | None) -> None:
+def test_every_piece_of_a_tree_attends_only_to_its_path(window: int | None) -> None:
     """Against textbook attention of each path, written out by hand."""
     paths = [[0, 1], [0, 2, 3], [0, 2, 4, 5], [0, 2, 4, 6], [0, 2, 7], [8, 9, 10]]
     pieces = [list(range(one.start, one.start + one.length)) for one in pieces_of(TREE)]
@@ -227,7 +225,7 @@ def test_a_cpu_computes_16_bits_in_fp32() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 5])
-def test_repeated_heads_compute_what_fewer_heads_compute(
+def test_repeated_heads_give_the_result_of_grouped_heads(
     monkeypatch: pytest.MonkeyPatch, window: int | None
 ) -> None:
     """In float64, where sums over repeated heads differ in their last bits only."""
@@ -251,7 +249,7 @@ def test_repeated_heads_compute_what_fewer_heads_compute(
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
-def test_heads_are_repeated_where_a_gpu_would_make_the_whole_matrix_of_scores() -> None:
+def test_heads_are_repeated_if_a_gpu_would_build_the_full_score_matrix() -> None:
     cuda = torch.device("cuda")
     assert repeats_heads(cuda, torch.bfloat16, masked=True) and repeats_heads(
         cuda, torch.float32, masked=False
@@ -260,13 +258,13 @@ def test_heads_are_repeated_where_a_gpu_would_make_the_whole_matrix_of_scores() 
     assert not any(repeats_heads(CPU, dtype, True) for dtype in (torch.bfloat16, torch.float32))
 
 
-def test_flash_attention_without_its_package_points_to_the_kernel_that_torch_brings() -> None:
+def test_missing_flash_attention_is_rejected_with_torchs_kernel_as_a_remedy() -> None:
     args: Any = SimpleNamespace(attn_implementation="flash_attention_2")
     with pytest.raises(ConfigError, match="varlen is the same kernel"):
         attention_name(args)
 
 
-def test_no_attention_of_a_trainer_may_take_cudnn(
+def test_a_trainer_never_uses_cudnn_attention(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also not in the threads of autograd, which computes the backward pass."""

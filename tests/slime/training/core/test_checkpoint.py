@@ -66,7 +66,7 @@ def test_resuming_in_a_new_process_is_bit_exact(
     assert printed.split()[-1] == straight.export_weights(str(tmp_path / "straight_out"), 9)
 
 
-def test_everything_of_the_state_comes_back(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
+def test_the_complete_state_is_restored(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     trainer = make_trainer()
     trainer.train(3, make_samples(3))
     path = trainer.save(3, version=5, parent=4)
@@ -93,7 +93,7 @@ def test_a_checkpoint_before_the_first_step_resumes_exactly_too(
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_checkpoint_that_is_held_back_counts_when_it_is_put_into_force(
+def test_a_held_checkpoint_is_valid_once_put_into_force(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = make_trainer()
@@ -110,11 +110,11 @@ def test_a_checkpoint_that_is_held_back_counts_when_it_is_put_into_force(
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
 
 
-def test_without_a_checkpoint_the_start_is_fresh(make_trainer: MakeTrainer) -> None:
+def test_without_a_checkpoint_training_starts_from_the_initial_weights(make_trainer: MakeTrainer) -> None:
     assert make_trainer().load() == CheckpointState(rollout_id=-1, version=0, parent=None, path=None)
 
 
-def test_save_wins_over_load_once_it_has_a_checkpoint(
+def test_save_takes_precedence_over_load_once_it_has_a_checkpoint(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     elsewhere = str(tmp_path / "elsewhere")
@@ -128,7 +128,7 @@ def test_save_wins_over_load_once_it_has_a_checkpoint(
     assert make_trainer(load=elsewhere).load().rollout_id == 8
 
 
-def test_an_older_checkpoint_of_the_runs_own_folder_is_passed_over_with_the_way_back(
+def test_an_older_checkpoint_of_the_runs_folder_is_ignored_with_a_warning(
     make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
@@ -151,9 +151,7 @@ def test_load_may_name_a_hugging_face_folder(
     assert other.export_weights(str(tmp_path / "v2"), 2) == checksum
 
 
-def test_a_checkpoint_that_was_cut_off_does_not_count(
-    make_trainer: MakeTrainer, make_samples: MakeSamples
-) -> None:
+def test_an_incomplete_checkpoint_is_ignored(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     trainer = make_trainer()
     trainer.train(0, make_samples(2))
     save = Path(trainer.save(0, version=1, parent=0)).parent
@@ -212,7 +210,7 @@ def test_a_checkpoint_of_another_shape_is_refused_by_name(make_trainer: MakeTrai
         make_trainer(hf_checkpoint=str(tmp_path / "other")).load()
 
 
-def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_runs_own(
+def test_the_optimizer_can_be_reset_with_a_loaded_checkpoint_but_not_the_runs_own(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     first = make_trainer()
@@ -228,7 +226,7 @@ def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_
     assert again.load().global_step == 1 and again.learner.optimizer.state_dict()["state"]
 
 
-def test_a_checkpoint_is_a_hugging_face_model_too(
+def test_a_checkpoint_is_also_a_hugging_face_model(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
@@ -242,7 +240,7 @@ def test_a_checkpoint_is_a_hugging_face_model_too(
     assert resumed.load().path == str(latest.resolve())
 
 
-def test_writing_in_the_background_lets_training_go_on_and_keeps_what_was_saved(
+def test_background_writing_saves_the_state_while_training_continues(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write = threading.Event()
@@ -281,7 +279,7 @@ def test_a_failing_background_write_is_reported_and_keeps_the_previous_checkpoin
 
 
 @pytest.mark.parametrize("where", ["write_text", "commit_folder", "temporary_beside"])
-def test_an_end_at_any_step_of_completing_a_checkpoint_leaves_the_one_before_in_force(
+def test_a_kill_at_any_step_of_a_checkpoint_keeps_the_previous_one_valid(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def end(*args: object) -> None:

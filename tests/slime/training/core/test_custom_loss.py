@@ -184,7 +184,7 @@ def test_a_custom_loss_that_returns_something_else_is_an_error(
         trainer.train(0, make_samples(2))
 
 
-def test_advantages_reducers_and_corrections_of_ones_own(
+def test_custom_advantages_reducers_and_corrections_are_used(
     make_trainer: MakeTrainer, make_samples: MakeSamples, hooks: str
 ) -> None:
     samples = make_samples(4, loss_mask=None)

@@ -18,7 +18,7 @@ def tensors(seed: int, more: int = 0) -> list[torch.Tensor]:
     return [(10 * torch.rand(shape)).to(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
 
 
-def test_copies_are_equal_and_apart_from_what_was_copied() -> None:
+def test_copies_are_equal_and_independent_of_their_sources() -> None:
     given = tensors(0)
     found = HostCopies().take([*given, given[0].T])
     assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(given, found, strict=False))
@@ -28,7 +28,7 @@ def test_copies_are_equal_and_apart_from_what_was_copied() -> None:
     assert torch.equal(found[0], before)
 
 
-def test_the_memory_is_used_again_also_by_a_list_that_has_grown() -> None:
+def test_memory_is_reused_even_by_a_longer_list() -> None:
     copies = HostCopies()
     first = [x.data_ptr() for x in copies.take(tensors(0))]
     for more in (0, 2):
@@ -40,7 +40,7 @@ def test_the_memory_is_used_again_also_by_a_list_that_has_grown() -> None:
     assert torch.equal(copies.take(other)[0], other[0])
 
 
-def test_small_copies_share_blocks_and_none_reaches_into_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_copies_share_blocks_without_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_copies, "BLOCK", 256)
     given = [torch.full((n,), float(n)) for n in (1, 17, 200, 3, 64, 65)]
     found = HostCopies().take(given)

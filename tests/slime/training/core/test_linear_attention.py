@@ -79,7 +79,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone(
+def test_each_packed_sample_has_the_log_probs_and_gradients_of_a_single_run(
     make_trainer: MakeTrainer, hybrid: str, merge: bool
 ) -> None:
     model = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid).model
@@ -126,7 +126,7 @@ def decays(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tens
     return seen
 
 
-def test_decays_compute_and_leave_in_the_dtype_that_they_have_in_the_folder(
+def test_decays_are_computed_and_exported_in_the_folders_dtype(
     make_trainer: MakeTrainer, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags: dict[str, Any] = {"hf_checkpoint": half, "ref_load": half, "bf16": True, "loss_type": "sft_loss"}
@@ -180,7 +180,7 @@ trainer.close()
 """
 
 
-def test_gradients_of_decays_are_those_of_all_ranks(
+def test_gradients_of_decays_are_averaged_over_all_ranks(
     make_args: MakeArgs, make_trainer: MakeTrainer, half: str, fsdp_forks: Forks, tmp_path: Path
 ) -> None:
     flags: dict[str, Any] = {
@@ -216,7 +216,7 @@ def test_the_log_reports_once_the_kernel_of_linear_attention(
     assert told == ["linear attention delta_rule=torch convolution=torch"]
 
 
-def test_the_log_names_what_a_function_runs_and_not_what_is_installed() -> None:
+def test_the_log_names_the_kernel_that_runs_not_the_installed_one() -> None:
     def function_of(implementation: Any, is_new_implementation: bool) -> Any:
         def wrapped() -> Any:
             return implementation() if is_new_implementation else None
@@ -262,7 +262,7 @@ def by_the_book(
 
 
 @pytest.mark.parametrize("layout", [((2, 3, 1), (40, 30), (66,)), ((2, (1, 40, (2, 3, 1)), 7), (66,))])
-def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
+def test_in_float64_a_pack_equals_the_token_by_token_rule_with_gradients(
     monkeypatch: pytest.MonkeyPatch, layout: Any
 ) -> None:
     monkeypatch.setattr(modeling_qwen3_5, "torch", Wide())
@@ -291,7 +291,7 @@ def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
         assert_close(ours, wanted, atol=1e-12, rtol=1e-12)
 
 
-def test_a_model_with_another_kind_of_state_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_a_model_with_other_recurrent_layers_is_rejected(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     MambaForCausalLM(MambaConfig(vocab_size=63, hidden_size=16, num_hidden_layers=1)).save_pretrained(
         tmp_path
     )

@@ -71,7 +71,7 @@ Path(folder, f"refused{rank}").write_text(json.dumps(refused))
 """
 
 
-def test_no_collective_runs_what_another_rank_sends(fsdp_forks: Forks, tmp_path: Path) -> None:
+def test_no_collective_runs_code_sent_by_another_rank(fsdp_forks: Forks, tmp_path: Path) -> None:
     fsdp_forks.run(ATTACK, tmp_path, *([rank, tmp_path] for rank in range(2)))
     refused = json.loads((tmp_path / "refused0").read_text())
     assert [one.partition(":")[0] for one in refused] == [
@@ -98,7 +98,7 @@ def read(value: object, protocol: int = 4) -> Any:
     ],
 )
 @pytest.mark.parametrize("protocol", [4, 5])
-def test_what_ranks_send_while_they_write_a_checkpoint_is_read(value: object, protocol: int) -> None:
+def test_objects_sent_during_a_checkpoint_are_read(value: object, protocol: int) -> None:
     assert read(value, protocol) == value
 
 
@@ -110,7 +110,7 @@ Other.__name__ = Other.__qualname__ = "OtherError"
 OtherError = Other
 
 
-def test_what_went_wrong_on_another_rank_is_read() -> None:
+def test_errors_of_another_rank_are_read() -> None:
     assert isinstance(read(OSError(28, "no space")), OSError)
     assert isinstance(read(CheckpointError("broken")), CheckpointError)
     other = read(OtherError("words"))
@@ -130,7 +130,7 @@ class OlderPython(pickle.Pickler):
         return (getattr, (type(value), value.name)) if isinstance(value, Enum) else NotImplemented
 
 
-def test_members_of_enumerations_are_read_as_older_pythons_write_them_and_nothing_else() -> None:
+def test_only_enum_members_are_read_from_older_pythons_pickles() -> None:
     written = io.BytesIO()
     OlderPython(written).dump(WriteItemType.TENSOR)
     assert KnownClasses(io.BytesIO(written.getvalue())).load() is WriteItemType.TENSOR
@@ -146,12 +146,12 @@ def test_members_of_enumerations_are_read_as_older_pythons_write_them_and_nothin
 @pytest.mark.parametrize(
     "call", [(eval, ("1",)), (Path.touch, (Path("x"),)), (torch.load, ("x",)), (print, ())]
 )
-def test_other_names_are_refused(call: tuple[Any, ...]) -> None:
+def test_other_names_in_a_pickle_are_rejected(call: tuple[Any, ...]) -> None:
     with pytest.raises(pickle.UnpicklingError, match="a rank sent"):
         read(Call(*call))
 
 
-def test_no_rank_sends_another_one_an_object_of_ours() -> None:
+def test_ranks_exchange_no_objects_of_our_classes() -> None:
     """Torch's own checkpoints do, and are read as above; what we send is JSON and tensors."""
     ways = ("_object", "_object_list", "object_list")
     found = [

@@ -41,7 +41,7 @@ def test_masked_response_tokens_are_predicted_only_when_asked() -> None:
 @pytest.mark.parametrize(
     ("tokens", "complaint"), [([1, 2], "no prompt token"), ([1, 2, 64], "token 64"), ([-1, 2, 3], "token -1")]
 )
-def test_samples_that_cannot_be_run_are_refused_before_any_is(tokens: list[int], complaint: str) -> None:
+def test_invalid_samples_are_rejected_before_any_is_run(tokens: list[int], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         check_samples([Sample(index=3, tokens=tokens, response_length=2)], vocabulary=64)
 
@@ -89,7 +89,7 @@ def grouped(samples: list[Sample]) -> list[Sample]:
     return samples
 
 
-def test_equal_prompts_stand_once_in_a_pack() -> None:
+def test_equal_prompts_appear_once_in_a_pack() -> None:
     one = Sample(tokens=[5, 6, 7, 8], response_length=2, loss_mask=[1, 1], temperature=0.6)
     other = Sample(tokens=[9, 1], response_length=1)
     two = Sample(tokens=[5, 6, 3, 4, 2], response_length=3, loss_mask=[1, 0, 1])
@@ -126,7 +126,7 @@ def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-5)
 
 
-def test_a_token_zero_at_the_end_of_a_pack_shifts_nothing(
+def test_a_zero_id_at_the_end_of_a_pack_changes_nothing(
     make_trainer: MakeTrainer, make_samples: MakeSamples, plain_model: PreTrainedModel
 ) -> None:
     """Token 0 is an ordinary token: guessing padding from trailing zeros would drop it."""
@@ -139,7 +139,7 @@ def test_a_token_zero_at_the_end_of_a_pack_shifts_nothing(
         assert values == pytest.approx(plain_log_probs(plain_model, sample), abs=2e-5)
 
 
-def test_a_sliding_window_is_honoured_inside_each_sample(
+def test_a_sliding_window_applies_inside_each_sample(
     make_args: MakeArgs, make_samples: MakeSamples, model_folder: str, tmp_path: Path
 ) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM

@@ -139,7 +139,7 @@ REACHED = [
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("module", "name"), REACHED)
-def test_an_index_that_names_what_no_index_names_is_refused(
+def test_an_index_with_unexpected_names_is_rejected(
     tmp_path: Path, module: str, name: str, protocol: int
 ) -> None:
     (tmp_path / ".metadata").write_bytes(called(module, name, f"touch {tmp_path}/exploded", protocol))
@@ -180,7 +180,7 @@ OTHER_STEPS = {
 
 
 @pytest.mark.parametrize("kind", OTHER_STEPS)
-def test_an_index_of_other_steps_is_refused(tmp_path: Path, kind: str) -> None:
+def test_an_index_with_other_pickle_operations_is_rejected(tmp_path: Path, kind: str) -> None:
     before = dict(vars(Metadata)), PosixPath.open
     (tmp_path / ".metadata").write_bytes(OTHER_STEPS[kind])
     with pytest.raises(CheckpointError, match="cannot be read as the index of a checkpoint"):
@@ -199,7 +199,7 @@ class Bomb:
 @pytest.mark.parametrize(
     "place", ["planner_data", "storage_data", "state_dict_metadata", "storage_meta", "version", "mcore_data"]
 )
-def test_what_hides_within_a_real_index_does_not_run(checkpoint: Path, tmp_path: Path, place: str) -> None:
+def test_code_hidden_in_a_real_index_does_not_run(checkpoint: Path, tmp_path: Path, place: str) -> None:
     index = real(checkpoint)
     setattr(index, place, {"x": Bomb(tmp_path / "exploded")})
     with pytest.raises(pickle.UnpicklingError, match="does not belong into a checkpoint"):
@@ -208,7 +208,7 @@ def test_what_hides_within_a_real_index_does_not_run(checkpoint: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other", "inner/__0_0.distcp", "..", "", "a\0b"])
-def test_an_index_names_no_file_elsewhere(checkpoint: Path, name: str) -> None:
+def test_an_index_cannot_name_files_outside_the_folder(checkpoint: Path, name: str) -> None:
     index = real(checkpoint)
     key = next(iter(index.storage_data))
     index.storage_data[key] = replace(index.storage_data[key], relative_path=name)
@@ -228,13 +228,13 @@ def test_an_index_names_no_file_elsewhere(checkpoint: Path, name: str) -> None:
         {"state_dict_metadata": [1]},
     ],
 )
-def test_fields_of_other_kinds_are_refused(checkpoint: Path, change: dict[str, Any]) -> None:
+def test_fields_of_unexpected_types_are_rejected(checkpoint: Path, change: dict[str, Any]) -> None:
     with pytest.raises(pickle.UnpicklingError, match="not the index of a checkpoint"):
         read_index(pickle.dumps(replace(real(checkpoint), **change)))
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_real_checkpoint_is_read_whatever_protocol_its_index_has(checkpoint: Path, protocol: int) -> None:
+def test_a_real_checkpoint_is_read_with_any_pickle_protocol(checkpoint: Path, protocol: int) -> None:
     wanted = real(checkpoint)
     data = pickle.dumps(wanted, protocol)
     with watched():
@@ -243,7 +243,7 @@ def test_a_real_checkpoint_is_read_whatever_protocol_its_index_has(checkpoint: P
     assert found.storage_data == wanted.storage_data
 
 
-def test_a_checkpoint_that_torch_wrote_comes_back(checkpoint: Path) -> None:
+def test_a_checkpoint_written_by_torch_is_restored(checkpoint: Path) -> None:
     found = state(0.0, {"rate": 0.0, "betas": ()})
     with pytest.warns(UserWarning):
         load(found, storage_reader=SafeReader(checkpoint), planner=SafePlanner(), no_dist=True)
@@ -313,7 +313,7 @@ PIECES = [
 
 @settings(max_examples=400)
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=40), protocol=st.sampled_from(PROTOCOLS))
-def test_no_program_of_a_pickle_does_anything(pieces: list[bytes], protocol: int) -> None:
+def test_no_malicious_pickle_runs_code(pieces: list[bytes], protocol: int) -> None:
     data = head(protocol) + b"".join(pieces) + b"."
     assert plain(attempt(lambda one: read_pickle(one, ALLOWED), data))
     assert isinstance(attempt(read_index, data), Metadata | None)
@@ -321,7 +321,7 @@ def test_no_program_of_a_pickle_does_anything(pieces: list[bytes], protocol: int
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_no_damage_to_a_real_index_does_anything(checkpoint: Path, data: st.DataObject) -> None:
+def test_a_damaged_index_runs_no_code(checkpoint: Path, data: st.DataObject) -> None:
     whole = bytearray((checkpoint / ".metadata").read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
         place = data.draw(st.integers(0, len(whole) - 1))

@@ -24,7 +24,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_rows.dist, "all_reduce", lambda *_, **__: None)
 
 
-def test_a_gradient_reaches_own_rows_alone_and_counts_as_often_as_there_are_ranks() -> None:
+def test_a_gradient_reaches_only_own_rows_multiplied_by_the_number_of_ranks() -> None:
     mine = torch.ones(2, 3, requires_grad=True)
     whole = OwnRows(NUMBERS, 5, GROUP).share(mine)
     assert whole.sum(-1).tolist() == [0, 3, 0, 0, 3]
@@ -46,7 +46,7 @@ def test_a_rank_without_a_row_takes_part() -> None:
     assert hidden.grad is not None and hidden.grad.shape == (0, 4)
 
 
-def test_chunks_are_computed_once_for_a_loss_its_metrics_and_a_teacher_that_is_asked_between() -> None:
+def test_chunks_are_computed_once_for_loss_metrics_and_teacher() -> None:
     projected: list[int] = []
 
     def project(given: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ def test_loss_and_gradient_are_those_of_float64_models_whatever_the_loss_of_the_
 
 @pytest.mark.parametrize("loss", [SELECT, COMBINE, OPD_TOPK, OPD])
 @pytest.mark.parametrize("companion", [0, 1])
-def test_metrics_of_the_others_are_what_they_are_without_them(
+def test_metrics_of_other_samples_are_unchanged(
     make_trainer: MakeTrainer,
     make_samples: MakeHinted,
     other_folder: str,
@@ -147,7 +147,7 @@ def test_metrics_of_the_others_are_what_they_are_without_them(
     assert both[f"{prefix}grad_norm"] != alone[f"{prefix}grad_norm"]
 
 
-def test_a_weight_scales_what_a_sample_contributes_and_leaves_the_denominators(
+def test_a_weight_scales_a_samples_contribution_but_not_the_denominators(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     other = {"teacher_model": other_folder}
@@ -164,7 +164,7 @@ def test_a_weight_scales_what_a_sample_contributes_and_leaves_the_denominators(
 
 
 @pytest.mark.parametrize("how", [{**SELECT, **LORA, "lr": 3e-2}, {**COMBINE, **LORA, "lr": 3e-2}, SELECT])
-def test_a_dream_moves_the_policy_to_its_hinted_teacher_and_an_anchor_holds_it_elsewhere(
+def test_a_dream_moves_the_policy_to_its_hinted_teacher_and_an_anchor_preserves_the_rest(
     make_trainer: MakeTrainer, make_samples: MakeHinted, how: dict[str, Any]
 ) -> None:
     """The teacher is the first model: an anchor's divergence is nothing before the first step."""
@@ -183,7 +183,7 @@ def test_a_dream_moves_the_policy_to_its_hinted_teacher_and_an_anchor_holds_it_e
     assert found[3.0][-1]["anchor_kl"] < 0.5 * found[0.0][-1]["anchor_kl"]
 
 
-def test_two_ranks_reach_the_losses_and_the_weights_of_one(
+def test_two_ranks_have_the_losses_and_weights_of_one(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeHinted,
@@ -247,7 +247,7 @@ def test_two_ranks_reach_the_losses_and_the_weights_of_one(
         {**COMBINE, "teacher_source": "inference"},
     ],
 )
-def test_without_a_teacher_in_the_trainer_they_are_refused(
+def test_samples_that_follow_a_teacher_are_rejected_without_one(
     make_trainer: MakeTrainer, make_samples: MakeHinted, how: dict[str, Any]
 ) -> None:
     with pytest.raises(
@@ -256,7 +256,7 @@ def test_without_a_teacher_in_the_trainer_they_are_refused(
         make_trainer(**how).train(0, [*make_samples((0,)), *rows_of((1,), make_samples)])
 
 
-def test_the_hybrid_learns_from_its_hints_by_the_divergence_that_is_chosen(
+def test_the_hybrid_learns_from_hints_with_the_selected_divergence(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     """Forward: as samples that follow their teacher; reverse: as top-K distillation."""
@@ -277,7 +277,7 @@ def test_the_hybrid_learns_from_its_hints_by_the_divergence_that_is_chosen(
 
 
 @pytest.mark.parametrize("divergence", ["clipped", "reverse", "forward"])
-def test_every_divergence_brings_the_hybrid_nearer_to_its_teacher(
+def test_every_divergence_moves_the_hybrid_closer_to_its_teacher(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, divergence: str
 ) -> None:
     trainer = make_trainer(**SELECT, topk_divergence=divergence, topk_w_rl=0.0, teacher_model=other_folder)
@@ -299,7 +299,7 @@ def test_a_centred_teacher_is_centred_in_the_trainer_too(
 
 
 @pytest.mark.parametrize("adapters", [{}, {**LORA, "teacher_model": "base"}])
-def test_a_teacher_with_fixed_weights_is_asked_once_about_a_sample_that_comes_again(
+def test_outputs_of_a_fixed_teacher_are_cached_for_repeated_samples(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, adapters: dict[str, Any]
 ) -> None:
     def train(most_tokens: int | None) -> tuple[list[dict[str, float]], int]:
@@ -327,7 +327,7 @@ def test_a_teacher_with_fixed_weights_is_asked_once_about_a_sample_that_comes_ag
     assert (few, many) == (4, 6) and few < more <= many
 
 
-def test_a_teacher_that_reads_the_policys_prompt_reads_it_once_under_guidance(
+def test_with_guidance_a_teacher_reads_an_own_prompt_once(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     trainer = make_trainer(**SELECT, teacher_model=other_folder, teacher_guidance=1.5)
@@ -338,7 +338,7 @@ def test_a_teacher_that_reads_the_policys_prompt_reads_it_once_under_guidance(
     assert distribution.call_count == 3
 
 
-def test_ranks_ask_as_often_as_each_other_about_kept_samples(make_samples: MakeHinted) -> None:
+def test_ranks_run_equally_many_teacher_passes_with_cached_samples(make_samples: MakeHinted) -> None:
     samples = rows_of((1, 1, 1, 1), make_samples)
     ranks = [KeptRows(rank) for rank in range(2)]
     asked: list[list[tuple[tuple[int, ...], ...]]] = [[], []]

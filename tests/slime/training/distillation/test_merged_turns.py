@@ -121,14 +121,14 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_are_those_of_one_by_one(make_trainer: MakeTrainer, case: str) -> None:
+def test_merged_turns_have_the_gradients_of_separate_ones(make_trainer: MakeTrainer, case: str) -> None:
     merged, apart = (
         gradients(make_trainer(**CASES[case], merge_prefixes=merge), samples()) for merge in (True, False)
     )
     assert_equal(merged, apart)
 
 
-def test_log_probs_are_those_of_one_by_one(make_trainer: MakeTrainer) -> None:
+def test_merged_turns_have_the_log_probs_of_separate_ones(make_trainer: MakeTrainer) -> None:
     found, expected = (make_trainer(merge_prefixes=merge).log_probs(samples()) for merge in (True, False))
     for ours, apart in zip(found, expected, strict=True):
         assert ours == pytest.approx(apart, abs=2e-5)
@@ -149,7 +149,7 @@ trainer.close()
 """
 
 
-def test_two_ranks_have_them_too(
+def test_merged_turns_are_equal_on_two_ranks(
     make_args: MakeArgs, make_trainer: MakeTrainer, fsdp_forks: Forks, tmp_path: Path
 ) -> None:
     how: dict[str, Any] = {**SELECT, "max_tokens_per_gpu": 60}
@@ -163,7 +163,7 @@ def test_two_ranks_have_them_too(
         assert_equal(merged, expected)
 
 
-def test_a_line_of_turns_is_one_sequence() -> None:
+def test_consecutive_turns_are_one_sequence() -> None:
     turns = session(random.Random(1), 5, False, "exact")
     packed = pack(turns, CPU)
     assert packed.input_ids.tolist() == [turns[-1].tokens]
@@ -172,7 +172,7 @@ def test_a_line_of_turns_is_one_sequence() -> None:
     assert packed.counts == tuple(turn.effective_response_length for turn in turns)
 
 
-def test_what_is_rendered_again_branches_where_it_differs() -> None:
+def test_a_changed_rendering_branches_at_the_first_difference() -> None:
     one = Sample(tokens=[1, 2, 3, 4, 5], response_length=2)
     two = Sample(tokens=[1, 2, 3, 5, 6, 7, 8], response_length=1)
     three = Sample(tokens=[1, 2, 3, 5, 6, 7, 9, 9], response_length=2)
@@ -184,7 +184,7 @@ def test_what_is_rendered_again_branches_where_it_differs() -> None:
     assert packed.logit_positions.tolist() == [2, 3, 7, 7, 9]
 
 
-def test_a_short_common_start_before_long_samples_is_not_worth_a_branch() -> None:
+def test_a_short_common_prefix_of_long_samples_is_not_shared() -> None:
     one, two = (Sample(tokens=[1, *[word] * 40], response_length=3) for word in (2, 3))
     assert pack([one, two], CPU).layout == ((41,), (41,))
 

@@ -34,7 +34,7 @@ def slow_jsd(teacher: Tensor, student: Tensor, ids: list[int], beta: float) -> f
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
-def test_the_divergence_is_the_papers_over_likely_ids_and_the_rest(beta: float) -> None:
+def test_the_divergence_matches_the_papers_over_likely_ids_and_the_rest(beta: float) -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
     teacher = DenseDistribution(torch.randn(2, 7, dtype=torch.float64))
@@ -56,7 +56,7 @@ def test_a_whole_method_fits_in_a_hundred_lines_and_keeps_its_contract() -> None
     assert "was called" in check("loss_spec_path", FILE)
 
 
-def test_its_flags_are_listed_read_and_refused(
+def test_flags_of_a_custom_loss_are_listed_parsed_and_validated(
     model_folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hook = tmp_path / "source.py"
@@ -78,7 +78,7 @@ def test_its_flags_are_listed_read_and_refused(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_it_trains_with_a_teacher_and_rewards_on_both_backends(
+def test_a_custom_loss_trains_with_teacher_and_rewards_on_both_backends(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, backend: str
 ) -> None:
     if backend == "megatron":

@@ -36,7 +36,7 @@ def test_the_age_of_a_token_is_that_of_its_own_span() -> None:
     assert ages(sample, 3) == [1, 1, 0, 0, 0]
 
 
-def test_tokens_beyond_max_staleness_weigh_what_stale_weight_says_and_are_counted(
+def test_tokens_beyond_max_staleness_have_the_stale_weight_and_are_counted(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     def train(stale_weight: float, versions: tuple[int, ...] = (1, 5)) -> tuple[Any, dict[str, float]]:
@@ -77,7 +77,7 @@ def test_a_stale_token_of_weight_0_has_no_influence(
     assert apart.train(0, samples)["pg_loss"] == pytest.approx(both[1]["pg_loss"] * shares, abs=1e-6)
 
 
-def test_importance_correction_can_be_kept_to_the_spans_of_older_weights() -> None:
+def test_importance_correction_can_be_limited_to_older_spans() -> None:
     logits = torch.randn(4, 9, requires_grad=True)
     dist, ids = DenseDistribution(logits), torch.tensor([1, 2, 3, 4])
     old = dist.log_probs(ids).detach()
@@ -111,7 +111,7 @@ def test_importance_correction_can_be_kept_to_the_spans_of_older_weights() -> No
         )
 
 
-def test_the_trainer_corrects_only_older_spans_where_asked_to(
+def test_the_trainer_corrects_only_older_spans_if_requested(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     def metrics(versions: tuple[int, ...], **changes: object) -> dict[str, float]:
@@ -161,7 +161,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
         ),
     ],
 )
-def test_staleness_flags_that_would_do_nothing_are_refused(
+def test_staleness_flags_without_effect_are_rejected(
     make_args: MakeArgs, changes: dict[str, Any], complaint: str
 ) -> None:
     from claw_base.settings.rules import check_flags

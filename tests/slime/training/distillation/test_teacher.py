@@ -71,7 +71,7 @@ def slow_select_loss(
 
 
 @pytest.mark.parametrize(("mode", "selection"), itertools.product(MODES, SELECTIONS))
-def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
+def test_each_of_the_nine_cells_trains_like_an_unpacked_loop(
     make_trainer: MakeTrainer,
     make_samples: MakeHinted,
     model_folder: str,
@@ -130,7 +130,7 @@ def test_guidance_multiplies_the_effect_of_a_hint(
     assert abs(expected - plain) > 1e-3
 
 
-def test_a_guided_teacher_of_the_sampled_tokens_is_guided_too(
+def test_guidance_also_applies_to_a_teacher_of_sampled_tokens(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 0, 2))
@@ -151,7 +151,7 @@ def test_a_guided_teacher_of_the_sampled_tokens_is_guided_too(
     assert sorted(asked[0]) == [0, 2]
 
 
-def test_guidance_is_refused_where_no_teacher_in_the_trainer_could_have_it(make_args: MakeArgs) -> None:
+def test_guidance_without_a_teacher_in_the_trainer_is_rejected(make_args: MakeArgs) -> None:
     with pytest.raises(
         ConfigError, match="--teacher-guidance has no meaning with --teacher-source inference"
     ):
@@ -209,7 +209,7 @@ def test_every_hint_is_read_once_and_only_on_request(
     assert read == []
 
 
-def test_the_policy_runs_no_pass_of_its_own_for_the_first_step_and_one_for_later_ones(
+def test_the_policy_needs_an_additional_pass_only_for_later_steps(
     make_trainer: MakeTrainer, make_samples: MakeHinted, monkeypatch: pytest.MonkeyPatch, other_folder: str
 ) -> None:
     trainer = make_trainer(
@@ -221,7 +221,7 @@ def test_the_policy_runs_no_pass_of_its_own_for_the_first_step_and_one_for_later
     assert runs == [False, True, True]
 
 
-def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_step(
+def test_the_live_policy_teaching_plain_prompts_has_no_effect(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     """`self` is the policy before the update, also for the second step: its log-probs are the old ones."""
@@ -237,7 +237,7 @@ def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_
     assert metrics["opd_subset_size"] == pytest.approx(4.0)
 
 
-def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
+def test_without_hints_the_frozen_base_pulls_a_changed_policy_back(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     trainer = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", lr=1e-2)
@@ -262,7 +262,7 @@ def test_without_the_plain_teacher_only_turns_with_a_hint_are_distilled(
 
 
 @pytest.mark.parametrize("loss", ["topk_select", "opd_topk", "combine"])
-def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
+def test_the_base_of_adapters_teaches_like_a_separately_loaded_copy(
     make_trainer: MakeTrainer, make_samples: MakeHinted, model_folder: str, tmp_path: Path, loss: str
 ) -> None:
     copy = tmp_path / "copy"
@@ -313,7 +313,7 @@ def test_a_teacher_with_another_vocabulary_is_refused_at_start(
     )
 
 
-def test_steps_of_an_agent_get_a_hint_each(
+def test_each_step_of_an_agent_gets_a_hint(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     def mean_hint(spans: list[list[int]] | None) -> float:
@@ -333,7 +333,7 @@ def test_steps_of_an_agent_get_a_hint_each(
     assert len({mean_hint([]), mean_hint(None), mean_hint([[0, 1]])}) == 3
 
 
-def test_samples_that_a_loss_without_rewards_cannot_use_are_refused_before_anything_happens(
+def test_samples_unusable_by_a_loss_without_rewards_are_rejected_before_training(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
     samples = make_samples((1, 0))

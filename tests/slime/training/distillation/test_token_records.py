@@ -43,7 +43,7 @@ def test_every_trained_token_has_its_advantage_log_prob_hint_and_disagreement(
             assert all(row["teacher_gap"][t] is not None for t in kept)
 
 
-def test_a_teacher_of_the_sampled_tokens_disagrees_by_the_difference_of_log_probs(
+def test_the_disagreement_with_a_sampled_token_teacher_is_the_log_prob_difference(
     make_trainer: MakeTrainer, make_samples: MakeHinted, tmp_path: Path
 ) -> None:
     trainer = make_trainer(use_opd=True, opd_kl_coef=1.0, keep_token_records=2, run_dir=str(tmp_path))

@@ -79,7 +79,7 @@ def test_the_student_comes_nearer_to_its_teacher(
     assert found[-1] < 0.8 * found[0]
 
 
-def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_probs_come_with_the_samples(
+def test_token_distillation_is_equal_with_the_teacher_in_trainer_or_samples(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 1, 1))
@@ -106,7 +106,7 @@ def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_p
             assert left[name] == pytest.approx(right[name], rel=1e-4, abs=1e-6), (loss, name)
 
 
-def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the_trainer(
+def test_top_k_distillation_is_equal_with_the_teacher_in_trainer_or_samples(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     samples = make_samples((1, 1, 1))
@@ -138,7 +138,7 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
         assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
 
 
-def test_a_student_in_chunks_runs_its_head_for_nothing_but_its_ids_and_its_loss(
+def test_a_chunked_student_runs_its_head_only_for_ids_and_loss(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     trainer = make_trainer(
@@ -163,7 +163,7 @@ def _with_hint(samples: list[Sample]) -> list[Sample]:
     return samples
 
 
-def test_samples_without_hint_have_no_distillation_in_combine_at_all(
+def test_samples_without_a_hint_are_not_distilled_in_combine(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     """Not one with log-probs of 0, nor one against the engine's own numbers."""
@@ -181,9 +181,7 @@ def test_samples_without_hint_have_no_distillation_in_combine_at_all(
         assert left["pg_loss"] == right["pg_loss"]
 
 
-def test_a_teacher_moves_what_is_trained_again_as_far_as_it_wants_and_a_reward_no_further_than_the_clip() -> (
-    None
-):
+def test_distillation_of_repeated_samples_is_unclipped_and_rewards_are_clipped() -> None:
     torch.manual_seed(3)
     logits = torch.randn(6, 9, dtype=torch.float64, requires_grad=True)
     ids, rewards = (
@@ -206,7 +204,7 @@ def test_a_teacher_moves_what_is_trained_again_as_far_as_it_wants_and_a_reward_n
     assert_close(found, expected)
 
 
-def test_the_four_cases_of_combine(
+def test_combine_trains_each_of_its_four_cases(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
     """Both, teacher only, rewards only and neither, by whether a sample has a hint and a reward."""
@@ -251,7 +249,7 @@ def test_a_resumed_run_is_bit_exact(
     assert same(weights_of(straight), weights_of(resumed))
 
 
-def test_two_ranks_reach_the_losses_and_the_weights_of_one(
+def test_two_ranks_have_the_losses_and_weights_of_one(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeHinted,

@@ -41,7 +41,7 @@ def test_an_update_ends_at_the_mean_of_its_steps_and_the_next_one_starts_there(
     assert equal(policy(trainer), seen[0]), "one step is its own mean"
 
 
-def test_small_batches_go_at_the_root_of_their_share_and_companions_do_not_count(
+def test_the_learning_rate_of_small_batches_scales_with_the_square_root_without_companions(
     make_trainer: MakeTrainer, make_samples: MakeSamples, make_args: MakeArgs
 ) -> None:
     four = make_samples(4)

@@ -134,7 +134,7 @@ def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
 @pytest.mark.parametrize(
     "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
 )
-def test_saving_memory_changes_no_update(
+def test_memory_saving_flags_change_no_update(
     make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any], way: dict[str, Any]
 ) -> None:
     samples = make_samples(6)
@@ -148,7 +148,7 @@ def test_saving_memory_changes_no_update(
         torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
 
 
-def test_bf16_computes_over_fp32_weights_and_is_near(
+def test_bf16_computation_with_fp32_weights_is_close_to_fp32(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4)
@@ -161,7 +161,7 @@ def test_bf16_computes_over_fp32_weights_and_is_near(
 
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
-def test_fused_layers_compute_what_the_plain_ones_compute(
+def test_fused_layers_match_the_plain_ones(
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,
     monkeypatch: pytest.MonkeyPatch,
@@ -185,7 +185,7 @@ def test_fused_layers_compute_what_the_plain_ones_compute(
         assert others == pytest.approx(values, abs=1e-3)
 
 
-def test_fused_layers_are_for_gpus_unless_all_are_wanted() -> None:
+def test_fused_layers_are_used_on_gpus_only_unless_forced() -> None:
     def args(kind: str, gpus: int) -> Any:
         return SimpleNamespace(fused_layers=kind, actor_num_gpus_per_node=gpus)
 
@@ -200,7 +200,7 @@ def test_fused_layers_are_for_gpus_unless_all_are_wanted() -> None:
     assert [fuses_activations(args(kind, 1)) for kind in ("auto", "all", "off")] == [False, True, False]
 
 
-def test_a_fused_norm_is_nearer_to_the_exact_one_than_the_plain_norm_in_bf16() -> None:
+def test_in_bf16_a_fused_norm_is_more_exact_than_the_plain_one() -> None:
     torch.manual_seed(0)
     norm = Qwen3RMSNorm(256)
     torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
@@ -240,7 +240,7 @@ def test_only_chosen_weights_are_trained_and_stored(
         make_trainer(freeze_params_name_list=["nothing_here"])
 
 
-def test_groups_that_teach_nothing_are_counted_and_leave_no_gradient(
+def test_groups_without_signal_are_counted_and_have_no_gradient(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(7)

@@ -42,7 +42,7 @@ def test_without_the_flag_nothing_changes(make_trainer: MakeTrainer, make_sample
 
 
 @pytest.mark.parametrize("per_token", [False, True])
-def test_the_echo_loss_is_that_of_reading_on_and_the_other_terms_stay(
+def test_the_echo_loss_is_a_cross_entropy_and_other_terms_are_unchanged(
     make_trainer: MakeTrainer, make_samples: MakeSamples, per_token: bool
 ) -> None:
     samples = answered(make_samples(3, loss_mask=None))
@@ -63,7 +63,7 @@ def test_the_echo_loss_is_that_of_reading_on_and_the_other_terms_stay(
         assert found[name] == pytest.approx(before[name], abs=1e-6), name
 
 
-def test_the_target_becomes_likelier_for_any_packing(
+def test_the_observed_text_becomes_likelier_with_any_packing(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = answered(make_samples(4, loss_mask=None, reward=1.0))

@@ -91,7 +91,7 @@ def test_later_steps_of_a_rollout_use_log_probs_from_before_the_first(
     assert metrics["ppo_kl"] != 0.0
 
 
-def test_good_answers_become_likelier_and_bad_ones_less_likely(
+def test_rewarded_answers_become_likelier_and_punished_ones_less_likely(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     good, bad = make_samples(2, loss_mask=None, temperature=1.0)
@@ -167,7 +167,7 @@ def test_a_reference_model_is_loaded_only_for_a_kl_weight(make_trainer: MakeTrai
 
 
 @pytest.mark.parametrize(("broken", "reward"), [("loss", 3e38), ("gradient", 1e25)])
-def test_a_step_that_is_not_finite_is_refused_and_leaves_everything_as_it_was(
+def test_a_step_that_is_not_finite_is_rejected_and_changes_nothing(
     make_trainer: MakeTrainer, make_samples: MakeSamples, broken: str, reward: float
 ) -> None:
     samples = make_samples(4)
@@ -311,7 +311,7 @@ def test_every_training_flag_changes_the_result(make_trainer: MakeTrainer, make_
         ({"advantage_estimator": "on_policy_distillation"}, "teacher_log_probs"),
     ],
 )
-def test_samples_that_lack_what_the_loss_needs_are_refused_before_anything_happens(
+def test_samples_without_values_for_the_loss_are_rejected_before_training(
     make_trainer: MakeTrainer, make_samples: MakeSamples, changes: dict[str, Any], complaint: str
 ) -> None:
     samples = make_samples(3)
@@ -336,7 +336,7 @@ def test_distillation_pulls_towards_the_teacher_and_counts_its_samples(
     assert all(sum(after[i]) > sum(before[i]) for i in range(2))
 
 
-def test_masking_of_samples_that_drifted_away_depends_on_its_limit(
+def test_masking_of_drifted_samples_depends_on_its_limit(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(6, reward=-1.0)

@@ -91,7 +91,7 @@ def expected_rows(whole: torch.Tensor, rank: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "experts"])
-def test_every_rank_has_the_bits_that_transformers_loads(
+def test_every_rank_has_the_exact_weights_that_transformers_loads(
     kind: str, folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     folder, args = folders[kind], training_args(folders[kind])
@@ -104,7 +104,7 @@ def test_every_rank_has_the_bits_that_transformers_loads(
             assert torch.equal(tensor.to_local(), expected_rows(expected[name], rank)), name
 
 
-def test_adapters_are_drawn_as_before_and_what_they_save_whole_has_its_weights(
+def test_adapters_have_pefts_initial_values_and_fully_saved_modules_their_weights(
     folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     from slime.training.fsdp.lora import add_adapters
@@ -119,7 +119,7 @@ def test_adapters_are_drawn_as_before_and_what_they_save_whole_has_its_weights(
         assert torch.equal(tensor.to_local(), expected_rows(expected[name], 1)), name
 
 
-def test_a_critic_has_the_body_and_draws_its_head(
+def test_a_critic_loads_the_models_body_and_initializes_its_head(
     folders: dict[str, str], mesh_of: Callable[[int], DeviceMesh], training_args: MakeTrainingArgs
 ) -> None:
     args = training_args(folders["tied"], critic_load=None)
@@ -131,7 +131,7 @@ def test_a_critic_has_the_body_and_draws_its_head(
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "experts"])
-def test_a_rank_reads_its_share_of_the_files_and_nothing_else(
+def test_a_rank_reads_only_its_share_of_the_files(
     kind: str,
     folders: dict[str, str],
     mesh_of: Callable[[int], DeviceMesh],
@@ -152,7 +152,7 @@ def test_a_rank_reads_its_share_of_the_files_and_nothing_else(
     assert sum(read) == sum(p.to_local().numel() for p in model.parameters())
 
 
-def test_what_only_transformers_reads_is_loaded_by_it(
+def test_formats_that_only_transformers_reads_are_loaded_by_it(
     folders: dict[str, str],
     mesh_of: Callable[[int], DeviceMesh],
     training_args: MakeTrainingArgs,
@@ -182,7 +182,7 @@ def test_a_tensor_of_another_shape_than_the_configurations_is_refused(
         load_model(str(tmp_path), mesh_of(0), training_args(str(tmp_path)))
 
 
-def test_megatrons_ranks_read_their_parts_and_nothing_else(folders: dict[str, str]) -> None:
+def test_megatrons_ranks_read_only_their_shards(folders: dict[str, str]) -> None:
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     from transformers import AutoConfig
 

@@ -85,7 +85,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
     assert optimized == sum(after[name].numel() for name in changed)
 
 
-def test_drawing_adapters_seeds_nothing_but_their_own_draw(
+def test_initializing_adapters_changes_no_other_random_state(
     lora_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every rank draws the same adapters, and goes on with the random numbers of its own, on GPUs too."""
@@ -103,7 +103,7 @@ def test_drawing_adapters_seeds_nothing_but_their_own_draw(
     assert all(torch.equal(theirs[name], tensor) for name, tensor in state_of(first).items())
 
 
-def test_adapters_are_gathered_as_they_are_trained_also_after_a_pass_without_gradients(
+def test_adapters_are_gathered_in_fp32_even_after_a_pass_without_gradients(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     """FSDP leaves the bf16 copies behind it that the outermost modules computed with."""
@@ -124,7 +124,7 @@ def test_fresh_adapters_change_nothing_and_their_export_is_the_base(
     assert checksum == weights_checksum(base.state_dict())
 
 
-def test_exported_weights_are_a_whole_model_that_computes_the_same(
+def test_exported_weights_are_an_equivalent_full_model(
     lora_trainer: MakeTrainer, make_samples: MakeSamples, model_folder: str, tmp_path: Path
 ) -> None:
     trainer = lora_trainer(lora_alpha=32.0)
@@ -143,7 +143,7 @@ def test_exported_weights_are_a_whole_model_that_computes_the_same(
     assert trainer.log_probs([sample])[0] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_the_reference_is_the_base_with_adapters_off(
+def test_the_reference_is_the_base_with_disabled_adapters(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4, temperature=1.0)
@@ -212,7 +212,7 @@ def test_two_ranks_resume_adapters_bit_exactly(
     assert one.export_weights(out, 1) == expected != checkpointed
 
 
-def test_a_checkpoint_holds_what_is_trained_and_no_base(
+def test_a_checkpoint_contains_the_trained_weights_without_the_base(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = lora_trainer(lora_modules_to_save="norm")
@@ -241,7 +241,7 @@ def test_a_module_trained_as_a_whole_is_exported(
     assert torch.equal(stored, state_of(trainer)[name])
 
 
-def test_a_checkpoint_of_other_adapters_is_refused(
+def test_a_checkpoint_with_other_adapters_is_rejected(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = lora_trainer()
@@ -261,7 +261,7 @@ def test_a_checkpoint_of_other_adapters_is_refused(
         ({"lora_modules_to_save": "no_such_module"}, "no module 'no_such_module'"),
     ],
 )
-def test_modules_that_cannot_be_adapted_are_refused_in_one_line(
+def test_modules_without_adapter_support_are_rejected_in_one_line(
     lora_trainer: MakeTrainer, changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
@@ -333,7 +333,7 @@ def test_every_loss_works_with_adapters(
     }
 
 
-def test_the_merge_tool_gives_the_exported_weights(
+def test_the_merge_tool_produces_the_exported_weights(
     lora_trainer: MakeTrainer,
     make_samples: MakeSamples,
     model_folder: str,

@@ -35,7 +35,7 @@ def places(parts: list[Part]) -> set[str]:
 
 
 @pytest.mark.parametrize("flags", [{}, LORA, {"advantage_estimator": "ppo"}], ids=["whole", "lora", "ppo"])
-def test_training_goes_on_as_if_the_trainer_had_never_stepped_aside(
+def test_training_after_an_offload_is_unchanged(
     make_trainer: MakeTrainer, make_samples: MakeSamples, flags: dict[str, Any]
 ) -> None:
     stays, leaves = make_trainer(**flags, bf16=True), make_trainer(**flags, bf16=True)
@@ -55,7 +55,7 @@ def test_training_goes_on_as_if_the_trainer_had_never_stepped_aside(
     assert weights[0] == weights[1] == weights[2]  # the memory is used again
 
 
-def test_all_that_trains_leaves_the_device_and_no_memory_of_it_is_held(
+def test_everything_is_offloaded_and_no_device_memory_stays_allocated(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = make_trainer(**KL)
@@ -66,7 +66,7 @@ def test_all_that_trains_leaves_the_device_and_no_memory_of_it_is_held(
     assert places(trainer.resident) == {"meta"}
 
 
-def test_a_frozen_teacher_leaves_too_and_a_model_of_two_roles_once(make_trainer: MakeTrainer) -> None:
+def test_frozen_teachers_are_offloaded_and_shared_models_only_once(make_trainer: MakeTrainer) -> None:
     distils = {"loss_spec_path": "openclaw_opd.loss:opd_topk", "distill_topk": 4, "teacher_source": "trainer"}
     base = make_trainer(**distils, **KL)
     assert [part.model for part in base.resident] == [base.model, base.reference.model]
@@ -78,7 +78,7 @@ def test_a_frozen_teacher_leaves_too_and_a_model_of_two_roles_once(make_trainer:
     assert [part.model for part in alone.parts] == [alone.model]  # checkpoints hold no frozen model
 
 
-def test_what_fsdp_keeps_on_the_cpu_stays_there_and_is_trained_again(
+def test_weights_offloaded_by_fsdp_stay_on_the_cpu_and_train(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "CPUOffloadPolicy", partial(CPUOffloadPolicy, pin_memory=False))

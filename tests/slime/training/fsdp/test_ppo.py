@@ -56,7 +56,7 @@ def slow_step(args: Arguments, critic: Any, samples: list[Sample]) -> tuple[floa
     return policy_loss, critic_loss, advantages
 
 
-def test_the_first_step_equals_one_written_out_in_float64(
+def test_the_first_ppo_step_equals_an_explicit_float64_step(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(6)
@@ -69,7 +69,7 @@ def test_the_first_step_equals_one_written_out_in_float64(
 
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
-def test_the_critic_learns_what_reward_a_prompt_brings(
+def test_the_critic_learns_the_reward_of_a_prompt(
     make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     samples = make_samples(8, temperature=1.0, loss_mask=None)
@@ -139,7 +139,7 @@ def test_a_reference_follows_the_policy_and_is_restored(
     assert same(whole(trainer.model), whole(restored.model))
 
 
-def test_the_engines_log_probs_can_be_the_old_ones(
+def test_the_engines_log_probs_can_be_used_as_old_ones(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     samples = make_samples(4)
@@ -171,7 +171,7 @@ def test_importance_weights_can_be_measured_without_effect(
 
 
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
-def test_the_critics_head_computes_in_fp32_behind_a_body_in_bf16(
+def test_the_critics_head_computes_in_fp32_after_a_bf16_body(
     make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     """In bf16 values would be a hundredth apart where they are above 1, like many advantages."""
@@ -187,7 +187,9 @@ def test_the_critics_head_computes_in_fp32_behind_a_body_in_bf16(
     assert trainer.train(0, samples)["critic_grad_norm"] > 0
 
 
-def test_values_stand_before_the_trained_tokens(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
+def test_values_are_predicted_before_the_trained_tokens(
+    make_trainer: MakeTrainer, make_samples: MakeSamples
+) -> None:
     (sample,) = make_samples(1, loss_mask=None)
     critic = make_trainer(**PPO).critic
     packed = pack([sample], torch.device("cpu"))

@@ -102,7 +102,7 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return run_with
 
 
-def test_four_bits_train_merge_export_and_resume(
+def test_four_bit_models_train_merge_export_and_resume(
     run: Callable[..., dict[str, Any]],
     write_qwen3: Callable[..., str],
     training_args: Callable[..., Any],

@@ -71,7 +71,7 @@ trainer.close()
 """
 
 
-def test_two_ranks_reach_the_losses_and_the_weights_of_one(
+def test_two_ranks_have_the_losses_and_weights_of_one(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,

@@ -156,7 +156,7 @@ def test_megatron_core_reads_and_writes_the_same_checkpoint(
     assert same(tensors(tmp_path / "hf"), tensors(folders[name]))
 
 
-def test_an_iteration_is_found_and_files_are_cut(folders: dict[str, str], tmp_path: Path) -> None:
+def test_an_iteration_is_found_and_sharded_files_are_read(folders: dict[str, str], tmp_path: Path) -> None:
     to_torch_dist("--hf-checkpoint", folders["qwen3"], "--save", tmp_path)
     (tmp_path / "release").rename(tmp_path / "iter_0000012")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("12")
@@ -169,13 +169,13 @@ def test_an_iteration_is_found_and_files_are_cut(folders: dict[str, str], tmp_pa
 
 
 @pytest.mark.parametrize("name", ["../other", "/other", "a/b", ".."])
-def test_a_tracker_names_no_folder_elsewhere(tmp_path: Path, name: str) -> None:
+def test_a_tracker_file_cannot_name_an_outside_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "latest_checkpointed_iteration.txt").write_text(name)
     with pytest.raises(CheckpointError):
         find(tmp_path)
 
 
-def test_another_vocabulary_is_cut_off(folders: dict[str, str], tmp_path: Path) -> None:
+def test_padding_rows_of_the_vocabulary_are_removed(folders: dict[str, str], tmp_path: Path) -> None:
     to_torch_dist("--hf-checkpoint", folders["llama"], "--save", tmp_path / "dist")
     assert to_hf(tmp_path / "dist", tmp_path / "hf", folders["llama"], "--vocab-size", 60) == 0
     assert tensors(tmp_path / "hf")["lm_head.weight"].shape[0] == 60
@@ -206,7 +206,7 @@ def test_linear_attention_is_not_converted(
     assert "can be converted. Training needs no conversion" in capsys.readouterr().err
 
 
-def test_the_flags_of_the_original_that_agree_are_taken(
+def test_matching_upstream_flags_are_accepted(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shape = "--num-layers 4 --hidden-size 32 --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --swiglu"
@@ -232,7 +232,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     assert not (tmp_path / "hf").exists()
 
 
-def test_nothing_is_overwritten_unasked(
+def test_existing_files_are_not_overwritten_unless_requested(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = "--hf-checkpoint", folders["qwen3"], "--save", tmp_path / "dist"

@@ -20,7 +20,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_three_rollouts_of_ppo_are_those_of_fsdp(
+def test_three_ppo_rollouts_equal_those_of_fsdp(
     make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], name: str
 ) -> None:
     changes = {"advantage_estimator": "ppo", "lr": 1e-3, "value_clip": 0.2} | JOBS[name]

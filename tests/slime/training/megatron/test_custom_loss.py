@@ -72,7 +72,7 @@ def test_a_loss_on_logits_gives_the_metrics_of_fsdp(
     assert_alike(found["megatron"], found["fsdp"], 1e-4)
 
 
-def test_a_loss_on_logits_is_the_same_in_every_division_of_the_model(
+def test_a_loss_on_logits_does_not_depend_on_the_parallelism(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,

@@ -69,7 +69,7 @@ def decays_in(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_decays_that_a_folder_has_in_fp32_are_trained_and_leave_in_fp32_from_every_division(
+def test_fp32_decays_are_trained_and_exported_in_fp32_with_any_parallelism(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,
@@ -95,7 +95,7 @@ def test_decays_that_a_folder_has_in_fp32_are_trained_and_leave_in_fp32_from_eve
 @pytest.mark.parametrize(
     ("change", "dtype"), [({}, "float32"), ({"rollout_backend": "embedded"}, "bfloat16")]
 )
-def test_the_embedded_engine_gets_decays_in_bf16_and_so_they_compute(
+def test_for_the_embedded_engine_decays_are_computed_and_exported_in_bf16(
     make_trainer: MakeTrainer, flags: dict[str, Any], change: dict[str, Any], dtype: str
 ) -> None:
     trainer = make_trainer(**flags | change)

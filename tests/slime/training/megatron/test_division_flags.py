@@ -23,7 +23,7 @@ def parse(words: list[str], flags: str) -> Arguments:
     return parse_args([*words, *flags.split()], env={})
 
 
-def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) -> None:
+def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: list[str]) -> None:
     args = parse(words, "--train-backend megatron --num-train-processes 8 --tp 2 --pp 2")
     assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (2, 2)
 
@@ -77,7 +77,7 @@ def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) ->
         ("--train-backend megatron --freeze-params-name-list embed", "joined in other matrices"),
     ],
 )
-def test_what_the_backend_cannot_do_is_refused_with_the_reason(
+def test_unsupported_flags_of_the_backend_are_rejected_with_the_reason(
     words: list[str], flags: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
@@ -85,12 +85,14 @@ def test_what_the_backend_cannot_do_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("backend", ["fsdp", "megatron"])
-def test_megatrons_words_for_every_layer_mean_gradient_checkpointing(words: list[str], backend: str) -> None:
+def test_megatrons_full_recomputation_flags_enable_gradient_checkpointing(
+    words: list[str], backend: str
+) -> None:
     flags = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     assert parse(words, f"--train-backend {backend} {flags}").gradient_checkpointing
 
 
-def test_without_the_package_the_error_names_it(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_by_name(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slime.arguments.rules.parallel.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install --no-deps megatron-core=="):
         parse(words, "--train-backend megatron")

@@ -7,9 +7,7 @@ import pytest
 from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 
-def test_what_others_wrote_is_learned_as_on_fsdp(
-    make_trainer: MakeTrainer, make_samples: MakeSamples
-) -> None:
+def test_the_echo_loss_equals_that_of_fsdp(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
     found: dict[str, list[dict[str, float]]] = {}
     for backend in ("fsdp", "megatron"):
         trainer = make_trainer(train_backend=backend, echo_coef=0.5, lr=1e-3)

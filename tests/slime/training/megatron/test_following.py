@@ -63,7 +63,7 @@ def batch(make_samples: MakeSamples) -> list[Any]:
     return found
 
 
-def test_every_division_of_a_model_follows_a_teacher_like_one_process(
+def test_following_a_teacher_does_not_depend_on_the_parallelism(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,

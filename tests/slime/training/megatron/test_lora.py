@@ -99,7 +99,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
     assert len(changed) == 2 * 7 * 2
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted_and_peft_reads_its_adapter(
+def test_a_resumed_run_equals_an_uninterrupted_one_and_peft_reads_its_adapter(
     lora_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, folders: dict[str, str]
 ) -> None:
     changes = {"lora_dropout": 0.2, "use_kl_loss": True, "kl_loss_coef": 0.1}
@@ -121,7 +121,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted_and_peft_reads_its_ad
         assert_close(tensor, merged[name], atol=1e-6, rtol=1e-6)
 
 
-def test_dropout_is_off_where_nothing_is_trained(
+def test_adapter_dropout_is_disabled_outside_training(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
     trainer = lora_trainer(lora_dropout=0.5)
@@ -131,12 +131,12 @@ def test_dropout_is_off_where_nothing_is_trained(
 
 
 @pytest.mark.parametrize("name", ["lm_head", "nothing", "q_proj,gate"])
-def test_modules_that_cannot_have_adapters_are_refused(lora_trainer: MakeTrainer, name: str) -> None:
+def test_modules_unsupported_for_adapters_are_rejected(lora_trainer: MakeTrainer, name: str) -> None:
     with pytest.raises(ConfigError, match=r"--lora-target-modules: no .* these can: q_proj, k_proj"):
         lora_trainer(lora_target_modules=name)
 
 
-def test_all_modules_of_a_model_with_experts_are_refused(
+def test_adapters_on_all_modules_of_a_model_with_experts_are_rejected(
     lora_trainer: MakeTrainer, folders: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigError, match=r"experts cannot have adapters; name the modules that shall"):

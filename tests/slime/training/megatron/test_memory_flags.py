@@ -41,7 +41,7 @@ def counted(runs: Counter[Any], module: torch.nn.Module, *inputs: Any, **how: An
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_what_is_computed_again_changes_no_number(
+def test_activation_recomputation_changes_no_result(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, name: str
 ) -> None:
     flags, expected = AGAIN[name]
@@ -62,7 +62,7 @@ def test_what_is_computed_again_changes_no_number(
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
+def test_optimizer_states_in_cpu_memory_give_the_same_updates(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, bf16: bool
 ) -> None:
     sums = []
@@ -84,7 +84,7 @@ def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
 @pytest.mark.parametrize(
     "more", [{}, {"entropy_coef": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.1}], ids=["policy", "rich"]
 )
-def test_a_few_rows_of_logits_at_a_time_change_no_number(
+def test_chunked_logits_change_no_result(
     make_trainer: MakeTrainer, make_samples: MakeSamples, more: dict[str, Any]
 ) -> None:
     found, widest = [], []
@@ -110,7 +110,7 @@ def test_a_few_rows_of_logits_at_a_time_change_no_number(
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_5"])
-def test_fused_layers_compute_what_the_plain_ones_compute(
+def test_fused_layers_match_the_plain_ones(
     make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], name: str
 ) -> None:
     """In fp32 but for the order of sums; compiled functions run as they are written here."""

@@ -89,7 +89,7 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_come_out_as_they_went_in(
+def test_weights_round_trip_through_the_backend(
     make_trainer: MakeTrainer, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     make_trainer(hf_checkpoint=folders[name]).export_weights(str(tmp_path / "out"), 1)
@@ -101,7 +101,7 @@ def test_weights_come_out_as_they_went_in(
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
-def test_an_export_holds_one_parameter_at_a_time_and_not_the_model(
+def test_an_export_gathers_one_parameter_at_a_time(
     make_trainer: MakeTrainer, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     gathered: list[StorageWeakRef] = []
@@ -130,7 +130,7 @@ def test_the_embedded_engine_reports_unsupported_models(
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen3_5_vision"])
-def test_the_probe_of_an_engine_knows_every_model(folders: dict[str, str], name: str) -> None:
+def test_the_probe_supports_every_model(folders: dict[str, str], name: str) -> None:
     expected = measure(plain(folders[name]), folders[name], 63)
     assert expected_probe(folders[name]).gap(expected.log_probs) < 1e-5
 
@@ -259,7 +259,7 @@ def test_the_first_gradients_are_those_of_fsdp(
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "qwen3_5"])
-def test_in_float64_the_curves_of_both_backends_are_one(
+def test_in_float64_both_backends_have_the_same_training_curves(
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,
     folders: dict[str, str],
@@ -289,7 +289,7 @@ def test_in_float64_the_curves_of_both_backends_are_one(
 
 
 @pytest.mark.parametrize(("name", "bf16"), [("qwen3", False), ("qwen3", True), ("qwen3_5", True)])
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,
     folders: dict[str, str],
@@ -328,7 +328,7 @@ def test_a_checkpoint_of_the_other_backend_is_refused(
         make_trainer().load()
 
 
-def test_a_step_that_is_not_finite_is_refused_and_changes_nothing(
+def test_a_non_finite_step_is_rejected_and_changes_nothing(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
     trainer = make_trainer()
@@ -402,7 +402,7 @@ def test_ranks_that_do_not_divide_the_model_are_refused(
         transformer_config(config, make_args(**sizes), torch.float32)
 
 
-def test_gathered_tokens_of_context_parallel_ranks_need_no_word_from_the_others_in_the_backward_pass(
+def test_gathered_tokens_need_no_communication_in_the_backward_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def copies(whole: torch.Tensor, mine: torch.Tensor, group: object) -> None:
@@ -417,7 +417,7 @@ def test_gathered_tokens_of_context_parallel_ranks_need_no_word_from_the_others_
     assert mine.grad is not None and torch.equal(mine.grad, 3 * weights[2:4])
 
 
-def test_a_layer_keeps_nothing_of_the_rotations_and_no_sum_of_the_gate_with_zero(
+def test_a_layer_stores_no_unneeded_activations(
     make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str]
 ) -> None:
     trainer = make_trainer(hf_checkpoint=folders["qwen3"])
@@ -436,7 +436,7 @@ def test_a_layer_keeps_nothing_of_the_rotations_and_no_sum_of_the_gate_with_zero
     assert not sums
 
 
-def test_a_mixture_without_other_ranks_never_asks_how_many_tokens_an_expert_got(
+def test_a_mixture_without_other_ranks_has_no_value_dependent_shapes(
     make_trainer: MakeTrainer, folders: dict[str, str]
 ) -> None:
     trainer = make_trainer(hf_checkpoint=folders["qwen3_moe"], bf16=True)

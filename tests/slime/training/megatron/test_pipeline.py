@@ -54,7 +54,7 @@ def work(rank):
 """
 
 
-def test_stages_work_on_all_packs_before_the_last_one_tells_and_hand_weights_over_in_bulk(
+def test_stages_process_all_packs_before_results_are_sent_and_send_weights_in_buckets(
     make_args: MakeArgs, make_samples: MakeSamples, run_ranks: RunRanks
 ) -> None:
     args = make_args(pipeline_model_parallel_size=2, advantage_estimator="ppo")
@@ -66,7 +66,7 @@ def test_stages_work_on_all_packs_before_the_last_one_tells_and_hand_weights_ove
 
 
 @pytest.mark.parametrize("bucket", [16, 100, 10**6])
-def test_tensors_of_any_size_and_kind_come_out_of_buckets_as_they_went_in(
+def test_tensors_of_any_size_and_dtype_round_trip_through_buckets(
     monkeypatch: pytest.MonkeyPatch, bucket: int
 ) -> None:
     monkeypatch.setattr(weights, "BUCKET", bucket)

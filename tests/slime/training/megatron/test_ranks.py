@@ -213,7 +213,7 @@ def planned(folder: str, sizes: dict[str, Any], held: list[int]) -> bool:
     return [held[0], held[-1]] == pytest.approx(ends, rel=0.04)
 
 
-def test_every_division_of_a_model_trains_like_one_process(
+def test_training_does_not_depend_on_the_parallelism(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,

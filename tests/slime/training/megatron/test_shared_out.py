@@ -107,7 +107,7 @@ def check_weights(folder: Path, other: Path) -> None:
         assert_close(tensors[key], tensor, atol=1e-4, rtol=1e-3)
 
 
-def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
+def test_sharded_states_adapters_and_critics_train_and_resume_like_one_process(
     make_args: MakeArgs,
     make_trainer: MakeTrainer,
     make_samples: MakeSamples,
