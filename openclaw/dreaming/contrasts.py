@@ -7,6 +7,8 @@ them one update for short answers cost SmolLM2-135M three of five requests for l
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import random
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +17,7 @@ from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
 from openclaw.dreaming.texts import ENGLISH, Place, ShippedWish, wishes
+from openclaw.store.dreams import Dream
 from openclaw.types import Message
 
 _CONTRARY: Mapping[Pole, tuple[str, str]] = {
@@ -33,6 +36,9 @@ FULL = 3 / 4
 """Share of the longest answer from which on an answer is as long as was asked for."""
 
 
+_MISMATCH = " mismatch"
+
+
 def theme_of(pole: Pole) -> str:
     """Theme under which the bank holds the contrasts of a wish for this."""
     return " ".join(_CONTRARY[pole])
@@ -41,6 +47,46 @@ def theme_of(pole: Pole) -> str:
 def is_contrast(theme: str) -> bool:
     """Returns whether a theme of the bank is one of contrasts."""
     return " " in theme
+
+
+def mismatch_theme_of(theme: str) -> str:
+    """Theme of the mismatches of a theme of contrasts."""
+    return theme + _MISMATCH
+
+
+def is_mismatch(theme: str) -> bool:
+    """Returns whether a theme is one of `mismatches`."""
+    return theme.endswith(_MISMATCH)
+
+
+def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
+    """Returns the prompts of contrasts with the answers of dreams to the same questions: a request for a long answer,
+    and a short one.
+
+    A policy that learned short answers begins one although a long one is asked for, and ends it where the first model
+    would go on. The first model's own answers never come to that place, so the policy is held there as well. Complaints
+    are left out: their prompt contains the dream's answer already.
+
+    Args:
+        held: contrasts of one theme.
+        dreams: of the wish that they are contrary to.
+    """
+    answers: dict[str, list[Dream]] = {}
+    for dream in dreams:
+        answers.setdefault(dream.item, []).append(dream)
+    mismatched: list[Dream] = []
+    for one in held:
+        wish, _, question = one.item.partition("-")
+        if question in answers and _places().get(wish) != "complaint":
+            chosen = random.Random(one.item).choice(answers[question])
+            theme = mismatch_theme_of(one.theme)
+            mismatched.append(dataclasses.replace(one, theme=theme, completion_ids=chosen.completion_ids))
+    return mismatched
+
+
+@functools.cache
+def _places() -> Mapping[str, Place]:
+    return {wish.id: wish.place for wish in wishes()}
 
 
 def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:

@@ -239,6 +239,10 @@ class Dreamer:
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
                 night.bank.setdefault(one.theme, []).append(one)
+        dreams = [one for of_person in night.dreams.values() for one in of_person]
+        for theme in sorted(opposed & set(night.bank)):
+            if mismatched := contrasts.mismatches(night.bank[theme], dreams):
+                night.bank[contrasts.mismatch_theme_of(theme)] = mismatched
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
         """By the form of the answers if it is certain what is wished, otherwise by their likelihood."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from claw_base.run_folder.records import engine_urls
+from openclaw.dreaming import contrasts
 from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import Demand, Dreamer, Night
 from openclaw.dreaming.measures import LEARNED
@@ -38,6 +39,8 @@ HALF_LEARNED = 0.5
 ANCHOR_TOKENS = 14
 """Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
 token, and the whole answer (lab/findings/dreaming.md)."""
+MISMATCH = 4
+"""Weight of a token of a mismatch (`openclaw.dreaming.contrasts`), relative to other anchors' tokens."""
 TEMPERATURE = 1.0
 """At which the policy's distribution is drawn to the teacher's."""
 
@@ -128,6 +131,8 @@ def rows_of(
             rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
         for one in held:
             weight = arguments.dream_anchor_weight * len(one.completion_ids) / ANCHOR_TOKENS
+            if contrasts.is_mismatch(one.theme):
+                weight *= MISMATCH
             rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
     return rows
 

@@ -146,9 +146,10 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
         assert one.taught_ids == one.prompt_ids and one.person is None and one.turn_ids == ()
     places = Counter(requests[one.item.partition("-")[0]].place for one in held)
     assert set(places) == {"question", "system", "complaint"}
-    # They stand in for anchors of the wish's own themes in the steps.
+    # They and their mismatches stand in for anchors of the wish's own themes in the steps.
     drawn = Counter(one.theme for number in range(8) for one in night.step(str(number), 2, 8)[1])
-    assert 40 <= drawn["length long"] < 8 * 8
+    assert min(drawn["length long"], drawn["length long mismatch"]) >= 10
+    assert 40 <= drawn["length long"] + drawn["length long mismatch"] < 8 * 8
     # A second night samples none for the same dreams, and others' wishes hold none of them.
     count = len(engine.requests)
     again = dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
@@ -160,6 +161,35 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
             Demand(2, {"bob": [Statement("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
         ).bank
     )
+
+
+def test_requests_for_the_contrary_are_also_held_along_the_answers_of_dreams() -> None:
+    requests = [wish for wish in wishes() if (wish.theme, wish.pole) == ("length", "long")]
+    questions = [prompt.id for prompt in everyday()[:2]]
+    held = [
+        Dream(
+            kind="anchor", item=f"{wish.id}-{question}", theme="length long", prompt_ids=[number, 2],
+            taught_ids=[number, 2], completion_ids=[40, 41, 42], version=0,
+        )
+        for question in questions
+        for number, wish in enumerate(requests)
+    ]  # fmt: skip
+    dreams = [
+        Dream(
+            kind="dream", item=questions[0], person="ann", wish="Shorter, please.", turn_ids=("t",), prompt_ids=[1],
+            taught_ids=[1], completion_ids=[50], version=0,
+        )
+    ]  # fmt: skip
+    mismatches = contrasts.mismatches(held, dreams)
+    # The second question has no dream, and a complaint's prompt contains the dream's answer already.
+    of_complaint = {wish.id for wish in requests if wish.place == "complaint"}
+    mismatched = [one for one in held[: len(requests)] if one.item.partition("-")[0] not in of_complaint]
+    assert 0 < len(of_complaint) < len(requests)
+    assert mismatches == [
+        replace(one, theme="length long mismatch", completion_ids=[50]) for one in mismatched
+    ]
+    assert all(contrasts.is_mismatch(one.theme) for one in mismatches)
+    assert not any(contrasts.is_mismatch(one.theme) for one in held)
 
 
 def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dreamer, brief: Demand) -> None:

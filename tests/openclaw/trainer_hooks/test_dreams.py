@@ -12,6 +12,7 @@ from openclaw.dreaming.dreamer import Night
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
+from openclaw.store.dreams import Dream, DreamKind
 from openclaw.trainer_hooks import dreams, replay
 from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
 from slime.types import Sample
@@ -104,6 +105,29 @@ def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
     batch = pipeline.prepare(store.samples.lease(1, 2), 1)
     assert batch.night is not None and list(batch.night.dreams) == ["ann"] and not batch.night.is_new
     assert {row["companion"] for row in batch.dreams} == {3, 4}
+
+
+def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_anchor(
+    store: RolloutStore, say: Callable[..., Turn]
+) -> None:
+    def dream(kind: DreamKind, theme: str = "") -> Dream:
+        return Dream(
+            kind=kind,
+            item="p1",
+            theme=theme,
+            prompt_ids=[1],
+            taught_ids=[1],
+            completion_ids=[40, 41],
+            version=0,
+        )
+
+    say("ann", "Shorter, please.")
+    (record,) = store.samples.lease(0, 1)
+    bank = {theme: [dream("anchor", theme)] for theme in ("length long", "length long mismatch")}
+    night = Night(dreams={"ann": [dream("dream")]}, bank=bank)
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
+    weights = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
+    assert weights == {2 / dreams.ANCHOR_TOKENS, 2 / dreams.ANCHOR_TOKENS * dreams.MISMATCH}
 
 
 @pytest.mark.parametrize(
