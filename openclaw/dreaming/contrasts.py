@@ -3,11 +3,13 @@ person prefers short ones.
 
 Only the request in the prompt distinguishes such an anchor from a dream, so the policy has to read it. Without
 them one update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
+
+A mismatch is the same prompt with a short answer. A policy that learned short answers begins one although a long one is
+asked for, and ends it where the first model would go on; the first model's own answers never come to that place.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import random
 from collections.abc import Mapping, Sequence
@@ -16,8 +18,7 @@ from openclaw.common.answer_form import greets
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
-from openclaw.dreaming.texts import ENGLISH, Place, ShippedWish, wishes
-from openclaw.store.dreams import Dream
+from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, wishes
 from openclaw.types import Message
 
 _CONTRARY: Mapping[Pole, tuple[str, str]] = {
@@ -30,6 +31,8 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
 """Theme and pole of the shipped wishes that ask for the contrary."""
 WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
 """Requests with which a question is asked, by their place; one answer of the first model serves them all."""
+HELD_OUT = 5
+"""Every fifth of the shipped requests is kept out of contrasts: they are asked to see whether they are still obeyed."""
 FEW = 40
 """Requests of a language, at all places, from which on English ones are left out."""
 FULL = 3 / 4
@@ -55,38 +58,13 @@ def mismatch_theme_of(theme: str) -> str:
 
 
 def is_mismatch(theme: str) -> bool:
-    """Returns whether a theme is one of `mismatches`."""
+    """Returns whether a theme is one of mismatches."""
     return theme.endswith(_MISMATCH)
 
 
-def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
-    """Returns the prompts of contrasts with the answers of dreams to the same questions: a request for a long answer,
-    and a short one.
-
-    A policy that learned short answers begins one although a long one is asked for, and ends it where the first model
-    would go on. The first model's own answers never come to that place, so the policy is held there as well. Complaints
-    are left out: their prompt contains the dream's answer already.
-
-    Args:
-        held: contrasts of one theme.
-        dreams: of the wish that they are contrary to.
-    """
-    answers: dict[str, list[Dream]] = {}
-    for dream in dreams:
-        answers.setdefault(dream.item, []).append(dream)
-    mismatched: list[Dream] = []
-    for one in held:
-        wish, _, question = one.item.partition("-")
-        if question in answers and _places().get(wish) != "complaint":
-            chosen = random.Random(one.item).choice(answers[question])
-            theme = mismatch_theme_of(one.theme)
-            mismatched.append(dataclasses.replace(one, theme=theme, completion_ids=chosen.completion_ids))
-    return mismatched
-
-
-@functools.cache
-def _places() -> Mapping[str, Place]:
-    return {wish.id: wish.place for wish in wishes()}
+def asks_for_long(theme: str) -> bool:
+    """Returns whether contrasts of this theme ask for long answers."""
+    return theme.split()[1] == LONG
 
 
 def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:
@@ -110,6 +88,25 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
     ]
 
 
+def held_out_prompts(
+    questions: Sequence[Prompt], pole: Pole, language: str, counts: Mapping[Place, int]
+) -> list[AnchorPrompt]:
+    """Prompts with requests for the contrary that are in no contrast, the same each time.
+
+    Args:
+        questions: everyday prompts that are in no dream.
+        counts: number of prompts by the place of their request.
+    """
+    prompts: list[AnchorPrompt] = []
+    for place, count in counts.items():
+        requests = [one for one in _contrary_wishes(pole, language, held_out=True) if one.place == place]
+        for number in range(count if requests else 0):
+            wish, asked = requests[number % len(requests)], questions[len(prompts) % len(questions)]
+            messages = _asked(wish, wish.question or asked.text, wish.earlier, number)
+            prompts.append(AnchorPrompt(f"{wish.id}-{asked.id}", theme_of(pole), wish.pole == LONG, messages))
+    return prompts
+
+
 def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     """Returns whether an answer has the form that contrasts of this theme ask for.
 
@@ -125,12 +122,24 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     return measures.shows(checks[pole], answer, is_cut=tokens >= longest)
 
 
-def _contrary_wishes(pole: Pole, language: str) -> list[ShippedWish]:
-    """The shipped wishes for the contrary in a language, with English ones if there are few."""
+@functools.cache
+def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple[ShippedWish, ...]:
+    """The shipped wishes for the contrary in a language, with English ones if there are few.
+
+    Args:
+        held_out: those that are kept out of contrasts, instead of all others.
+    """
     theme, contrary = _CONTRARY[pole]
     contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
-    own = [one for one in contrary_wishes if one.language == language]
-    return own if len(own) >= FEW else [one for one in contrary_wishes if one.language in (language, ENGLISH)]
+    kept_out: set[str] = set()
+    for place in WORDINGS:
+        ids = [one.id for one in contrary_wishes if one.place == place]
+        random.Random(f"held out at {place}").shuffle(ids)
+        kept_out.update(ids[::HELD_OUT])
+    there = [one for one in contrary_wishes if (one.id in kept_out) == held_out]
+    own = [one for one in there if one.language == language]
+    few = FEW // HELD_OUT if held_out else FEW
+    return tuple(own if len(own) >= few else [one for one in there if one.language in (language, ENGLISH)])
 
 
 def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> list[ShippedWish]:

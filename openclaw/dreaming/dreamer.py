@@ -24,7 +24,7 @@ from openclaw.dreaming import anchors, contrasts, measures
 from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
 from openclaw.dreaming.imperatives import asked_pole, named
 from openclaw.dreaming.measures import Scored
-from openclaw.dreaming.plans import Plan, Planner
+from openclaw.dreaming.plans import Plan, Planner, longest_of
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import answers_of, language_of
 from openclaw.dreaming.themes import alike, themes_of
@@ -89,6 +89,8 @@ class Night:
         is_new: a wish is of a kind that its person had not asked for before.
         is_asked: a turn of this batch contains a wish.
         learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
+        kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
+            wishes; None: not measured.
         sampled: number of answers sampled for this batch; seconds: how long that took.
     """
 
@@ -100,6 +102,7 @@ class Night:
     is_new: bool = False
     is_asked: bool = False
     learned: float | None = None
+    kept: float | None = None
     sampled: int = 0
     seconds: float = 0.0
 
@@ -223,7 +226,7 @@ class Dreamer:
     def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
         """Looks up dreams, anchors and measures."""
         newest = NEWEST * self._settings.dream_prompts
-        shares = []
+        shares, kept = [], []
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
             for wish in own_wishes:
@@ -232,17 +235,17 @@ class Dreamer:
                 dreams = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
                 if dreams and weight:
                     night.dreams.setdefault(person, []).extend(dreams)
-                    shares.append(self._learned(wish, self._of(model, wish, demand.rollout_id, "look")))
+                    looks = self._of(model, wish, demand.rollout_id, "look")
+                    shares.append(self._learned(wish, [look for look in looks if not look.theme]))
+                    kept.append(self._kept([look for look in looks if look.theme]))
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
+        night.kept = min((share for share in kept if share is not None), default=None)
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
+        opposed |= {contrasts.mismatch_theme_of(theme) for theme in opposed}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
                 night.bank.setdefault(one.theme, []).append(one)
-        dreams = [one for of_person in night.dreams.values() for one in of_person]
-        for theme in sorted(opposed & set(night.bank)):
-            if mismatched := contrasts.mismatches(night.bank[theme], dreams):
-                night.bank[contrasts.mismatch_theme_of(theme)] = mismatched
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
         """By the form of the answers if it is certain what is wished, otherwise by their likelihood."""
@@ -250,6 +253,17 @@ class Dreamer:
             return measures.learned(looks)
         longest = self._settings.dream_tokens
         return measures.share_of_form(looks, lambda look: self._has_form(wish.poles, look, longest))
+
+    def _kept(self, looks: Sequence[Dream]) -> float | None:
+        """By the forms that the requests of these looks ask for."""
+        return measures.share_kept(looks, self._obeys)
+
+    def _obeys(self, look: Dream) -> bool:
+        """Returns whether an answer has the form that its own prompt asks for, the contrary of a wish."""
+        answer, tokens = self._prompts.tokenizer.decode(look.completion_ids), len(look.completion_ids)
+        return contrasts.obeys(
+            look.theme, answer, tokens, longest_of(contrasts.asks_for_long(look.theme), self._settings)
+        )
 
     def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
         return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto, kind)
@@ -313,7 +327,8 @@ class Dreamer:
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
             plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
-        return plans + planner.looks(wish, demand.rollout_id)
+        contrary = planner.contrary_looks(wish) if self._settings.dream_anchors else []
+        return plans + planner.looks(wish, demand.rollout_id) + contrary
 
     def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], is_idle: bool = False) -> int:
         """Samples answers and stores those that are kept; returns how many there were. Raises EngineError."""
@@ -334,14 +349,15 @@ class Dreamer:
         return len(answered)
 
     def _held(self, plan: Plan, anchor: Dream) -> list[Dream]:
-        """An answered anchor with those that hold the same answer; none if it is a contrast that has not the form asked
-        for."""
+        """An answered anchor with those that hold the same answer; none if it is a contrast without the form that its
+        request asks for, or a mismatch without the form that the wish asks for."""
         if anchor.theme == anchors.FACT:
             return [self._checked(anchor)]
-        answer, tokens = self._prompts.tokenizer.decode(anchor.completion_ids), len(anchor.completion_ids)
-        if contrasts.is_contrast(anchor.theme) and not contrasts.obeys(
-            anchor.theme, answer, tokens, plan.longest
-        ):
+        if contrasts.is_mismatch(anchor.theme):
+            has_form = self._has_form(plan.poles, anchor, plan.longest)
+        else:
+            has_form = not contrasts.is_contrast(anchor.theme) or self._obeys(anchor)
+        if not has_form:
             return []
         also = [
             dataclasses.replace(one, completion_ids=anchor.completion_ids, version=anchor.version)

@@ -30,6 +30,8 @@ LEARNED = 0.9
 """Share of held-out answers that show a wish, from which on it is only maintained."""
 LEAST_GAP = 1.0
 """Nats. A wish that takes less from answers without it cannot be seen in them."""
+LEAST_OBEYED = 0.25
+"""Share of requests for the contrary that the first answers must obey, so that a loss can be seen."""
 KNOWN_FACTS, MAY_LOSE = 3, 1
 """Facts that the model must know for a statement, and of those it may lose with the wish."""
 LEAST_WEIGHT = 0.5
@@ -134,6 +136,26 @@ def share_of_form(looks: Sequence[Dream], has_form: Callable[[Dream], bool]) -> 
     newest = max((one.rollout_id for one in looks), default=None)
     now = [has_form(one) for one in looks if one.rollout_id == newest]
     return sum(now) / len(now) if now else None
+
+
+def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float | None:
+    """Requests for the contrary that the newest answers obey, as a share of those that the first ones obeyed, at most 1.
+
+    Args:
+        looks: answers to the same requests in several rollouts.
+
+    Returns:
+        None with fewer than two rollouts, or if too few of the first answers obeyed.
+    """
+    rollouts = sorted({one.rollout_id for one in looks})
+    if len(rollouts) < 2:
+        return None
+    first, newest = (
+        [obeys(one) for one in looks if one.rollout_id == at] for at in (rollouts[0], rollouts[-1])
+    )
+    if sum(first) < LEAST_OBEYED * len(first):
+        return None
+    return min(1.0, sum(newest) / len(newest) * len(first) / sum(first))
 
 
 def weight(facts: Sequence[Dream]) -> float:

@@ -13,7 +13,7 @@ from openclaw.dreaming.anchors import AnchorPrompt
 from openclaw.dreaming.asking import Asked
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import Prompt
+from openclaw.dreaming.texts import Place, Prompt
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import HintError
 from openclaw.formats.families import TemplateOptions
@@ -27,6 +27,8 @@ HELD_OUT = 24
 """Number of everyday prompts, the last ones of a language, that are kept out of dreams."""
 LOOKS = 16
 """Number of held-out prompts that measure how far a wish is learned."""
+CONTRARY_LOOKS: Mapping[Place, int] = {"question": 6, "system": 6, "complaint": 4}
+"""Number of held-out requests for the contrary, by their place, that show whether they are still obeyed."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 """Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""
 
@@ -38,20 +40,22 @@ class Plan:
     Attributes:
         dream: the record without its answer.
         longest: most tokens of the answer.
-        poles: the forms that a dream or a look should have, if they are certain.
+        poles: the forms that the answer of a dream, a look or a mismatch should have, if they are certain.
         also: further anchors with the same answer.
+        after: ids after which the answer of a mismatch is sampled, instead of its own prompt.
     """
 
     dream: Dream
     longest: int
     poles: tuple[Pole, ...] = ()
     also: tuple[Dream, ...] = ()
+    after: tuple[int, ...] = ()
 
     @property
     def asked(self) -> Asked:
         """The request to the engine. A look's prompt does not contain the wish."""
         is_look = self.dream.kind == "look"
-        ids = self.dream.prompt_ids if is_look else self.dream.taught_ids
+        ids = list(self.after) or (self.dream.prompt_ids if is_look else self.dream.taught_ids)
         is_fact = "fact" in (self.dream.kind, self.dream.theme)
         return Asked(ids, self.longest, greedy=is_fact or (is_look and bool(self.poles)))
 
@@ -89,6 +93,19 @@ class Planner:
         chosen = [held[(first + number) % len(held)] for number in range(min(LOOKS, len(held)))]
         return [plan for one in chosen for plan in self._of("look", one, wish, self.settings.dream_tokens)]
 
+    def contrary_looks(self, wish: Wish) -> list[Plan]:
+        """Plans answers to held-out requests for the contrary, the same in each rollout; none without certain poles."""
+        questions = _in_language(wish.language)[-HELD_OUT:]
+        plans: list[Plan] = []
+        for pole in wish.poles:
+            for prompt in contrasts.held_out_prompts(questions, pole, wish.language, CONTRARY_LOOKS):
+                for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings)):
+                    look = replace(
+                        plan.dream, kind="look", person=wish.person, wish=wish.text, turn_ids=wish.turn_ids
+                    )
+                    plans.append(replace(plan, dream=look, poles=(pole,)))
+        return plans
+
     def facts(self, wish: Wish) -> list[Plan]:
         """Plans answers to questions with known answers, each with the wish and without it."""
         return [
@@ -110,12 +127,13 @@ class Planner:
         return [
             plan
             for prompt in anchors.next_anchors(themes, language, bank, count, poles)
-            for plan in self._anchor(prompt, self._longest(prompt))
+            for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings))
         ]
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
-        """Plans an anchor that asks for the opposite, for each question of a wish's dreams, with further wordings of the
-        request. Questions that have such an anchor in the bank are skipped. A wish without certain poles has none.
+        """Plans the contrasts and mismatches of each question of a wish's dreams: one answer of the first model, and one
+        of the teacher that reads the wish, each with several wordings of a request for the contrary. Questions that
+        have contrasts in the bank are skipped. A wish without certain poles has none.
 
         Args:
             dreams: dreams of the wish.
@@ -131,11 +149,22 @@ class Planner:
             answer = self.prompts.tokenizer.decode(dream.completion_ids)
             for pole in wish.poles:
                 prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
-                made = [plan for prompt in prompts for plan in self._anchor(prompt, self._longest(prompt))]
+                made = [
+                    plan
+                    for prompt in prompts
+                    for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings))
+                ]
                 if made:
-                    also = tuple(plan.dream for plan in made[1:])
-                    plans.append(replace(made[0], also=also))
+                    plans += [_with_one_answer(made), self._mismatch(made, dream, pole)]
         return plans
+
+    def _mismatch(self, made: Sequence[Plan], dream: Dream, pole: Pole) -> Plan:
+        """Plans the mismatches of a question. Their answer is a further one of the teacher, because a complaint's prompt
+        contains that of the dream."""
+        theme = contrasts.mismatch_theme_of(made[0].dream.theme)
+        mismatched = [replace(plan, dream=replace(plan.dream, theme=theme)) for plan in made]
+        after, longest = tuple(dream.taught_ids), self.settings.dream_tokens
+        return replace(_with_one_answer(mismatched), after=after, longest=longest, poles=(pole,))
 
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
         """Plans up to `count` anchors that are questions with known answers and not in the bank."""
@@ -144,9 +173,6 @@ class Planner:
             messages: tuple[Message, ...] = ({"role": "user", "content": one.text},)
             plans += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
         return plans
-
-    def _longest(self, prompt: AnchorPrompt) -> int:
-        return round(self.settings.dream_tokens * (LONG if prompt.is_long else 1))
 
     def _anchor(self, prompt: AnchorPrompt, longest: int) -> list[Plan]:
         """Returns one plan; [] if the model's template cannot render the prompt, or the prompt is too long."""
@@ -178,6 +204,16 @@ class Planner:
             prompt_ids=plain, taught_ids=taught, completion_ids=[], version=0,
         )  # fmt: skip
         return [Plan(made, longest, wish.poles if kind in ("dream", "look") else ())]
+
+
+def longest_of(is_long: bool, settings: DreamArguments) -> int:
+    """Returns the most tokens of an anchor's answer. `is_long`: its prompt asks for a long one."""
+    return round(settings.dream_tokens * (LONG if is_long else 1))
+
+
+def _with_one_answer(plans: Sequence[Plan]) -> Plan:
+    """Returns the first plan, whose answer serves the others."""
+    return replace(plans[0], also=tuple(plan.dream for plan in plans[1:]))
 
 
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:

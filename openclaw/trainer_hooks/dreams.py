@@ -36,6 +36,8 @@ MAINTENANCE = 2
 """Steps after a batch whose wishes are learned."""
 HALF_LEARNED = 0.5
 """Share of held-out answers that show a wish, up to which a batch is followed by all of --dream-first-steps."""
+MOST_LOST = 0.25
+"""Share of obeyed requests for the contrary whose loss is followed by all of --dream-first-steps."""
 ANCHOR_TOKENS = 14
 """Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
 token, and the whole answer (lab/findings/dreaming.md)."""
@@ -98,20 +100,18 @@ def count_steps(arguments: DreamArguments, night: Night) -> int:
     """Returns how many steps of dreams follow a batch.
 
     If it is known which share of held-out answers shows the wishes: --dream-first-steps up to a half, then fewer in
-    proportion, and two if the wishes are learned. After a complaint, or if it is not known, --dream-steps at least.
+    proportion, and two if the wishes are learned. The same for requests for the contrary that are not obeyed any more:
+    all steps if a quarter is lost. After a complaint, or if it is not known, --dream-steps at least.
     """
     if not night.dreams:
         return 0
     if night.learned is None:
         return arguments.dream_first_steps if night.is_new else arguments.dream_steps
-    if night.is_asked:
-        least = arguments.dream_steps
-    else:
-        least = min(arguments.dream_steps, MAINTENANCE)
-        if night.learned >= LEARNED:
-            return least
-    missing = min(1.0, (1 - night.learned) / (1 - HALF_LEARNED))
-    return max(least, round(arguments.dream_first_steps * missing))
+    least = arguments.dream_steps if night.is_asked else min(arguments.dream_steps, MAINTENANCE)
+    missing = 0.0 if night.learned >= LEARNED else (1 - night.learned) / (1 - HALF_LEARNED)
+    if night.kept is not None:
+        missing = max(missing, (1 - night.kept) / MOST_LOST)
+    return max(least, round(arguments.dream_first_steps * min(1.0, missing)))
 
 
 def rows_of(
@@ -139,8 +139,8 @@ def rows_of(
 
 def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
     """Numbers for the trainer's log."""
-    looked = {} if night.learned is None else {"rollout/dream_learned": night.learned}
-    return looked | {
+    looked = {"rollout/dream_learned": night.learned, "rollout/dream_kept": night.kept}
+    return {name: share for name, share in looked.items() if share is not None} | {
         "rollout/dream_steps": float(len({row["companion"] for row in rows})),
         "rollout/dream_rows": float(len(rows)),
         "rollout/dream_sampled": float(night.sampled),

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from openclaw.dreaming.dreamer import (
     Night,
 )
 from openclaw.dreaming.measures import KEEP
-from openclaw.dreaming.plans import LOOKS
+from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import everyday, wishes
+from openclaw.dreaming.texts import ShippedWish, everyday, wishes
 from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
@@ -153,7 +153,8 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     # A second night samples none for the same dreams, and others' wishes hold none of them.
     count = len(engine.requests)
     again = dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
-    assert len(again.bank["length long"]) == len(held) and len(engine.requests) == count + LOOKS
+    assert len(again.bank["length long"]) == len(held)
+    assert len(engine.requests) == count + LOOKS + sum(CONTRARY_LOOKS.values())
     other = store.turns.record(make_turn(person="bob"))
     assert (
         "length long"
@@ -163,33 +164,64 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     )
 
 
-def test_requests_for_the_contrary_are_also_held_along_the_answers_of_dreams() -> None:
-    requests = [wish for wish in wishes() if (wish.theme, wish.pole) == ("length", "long")]
-    questions = [prompt.id for prompt in everyday()[:2]]
-    held = [
-        Dream(
-            kind="anchor", item=f"{wish.id}-{question}", theme="length long", prompt_ids=[number, 2],
-            taught_ids=[number, 2], completion_ids=[40, 41, 42], version=0,
-        )
-        for question in questions
-        for number, wish in enumerate(requests)
-    ]  # fmt: skip
-    dreams = [
-        Dream(
-            kind="dream", item=questions[0], person="ann", wish="Shorter, please.", turn_ids=("t",), prompt_ids=[1],
-            taught_ids=[1], completion_ids=[50], version=0,
-        )
-    ]  # fmt: skip
-    mismatches = contrasts.mismatches(held, dreams)
-    # The second question has no dream, and a complaint's prompt contains the dream's answer already.
-    of_complaint = {wish.id for wish in requests if wish.place == "complaint"}
-    mismatched = [one for one in held[: len(requests)] if one.item.partition("-")[0] not in of_complaint]
-    assert 0 < len(of_complaint) < len(requests)
-    assert mismatches == [
-        replace(one, theme="length long mismatch", completion_ids=[50]) for one in mismatched
-    ]
-    assert all(contrasts.is_mismatch(one.theme) for one in mismatches)
-    assert not any(contrasts.is_mismatch(one.theme) for one in held)
+def test_requests_for_the_contrary_are_also_held_along_short_answers_of_the_teacher(
+    dreamer: Dreamer, engine: FakeEngine, brief: Demand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrasts, "FULL", 0.1)
+    night = dreamer.night(brief)
+    (dreams,) = night.dreams.values()
+    held, mismatches = night.bank["length long"], night.bank["length long mismatch"]
+    assert {one.item: one.prompt_ids for one in mismatches} == {one.item: one.prompt_ids for one in held}
+    assert all(one.taught_ids == one.prompt_ids and one.person is None for one in mismatches)
+    # The answer of each dream is sampled a second time, for all mismatches of its question.
+    sampled = Counter(tuple(body["input_ids"]) for body in engine.requests if "input_ids" in body)
+    assert all(sampled[tuple(one.taught_ids)] >= 2 for one in dreams)
+
+
+def test_a_mismatch_whose_answer_is_not_short_holds_nothing(
+    dreamer: Dreamer, brief: Demand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrasts, "FULL", 0.1)
+    has_form = Dreamer._has_form
+
+    def sees(self: Dreamer, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
+        return dream.kind != "anchor" and has_form(self, poles, dream, longest)
+
+    monkeypatch.setattr(Dreamer, "_has_form", sees)
+    bank = dreamer.night(brief).bank
+    assert "length long" in bank and "length long mismatch" not in bank
+
+
+def test_requests_for_the_contrary_that_no_contrast_contains_show_what_is_lost(
+    dreamer: Dreamer,
+    engine: FakeEngine,
+    prompts: HintedPrompts,
+    brief: Demand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contrasts, "FULL", 0.1)
+    first = dreamer.night(brief)
+    assert first.kept is None
+    looks = [one for one in _looks(dreamer, prompts, brief) if one.theme]
+    assert Counter(wishes_by_id()[one.item.partition("-")[0]].place for one in looks) == CONTRARY_LOOKS
+    trained = {one.item.partition("-")[0] for one in first.bank["length long"]}
+    assert trained.isdisjoint(one.item.partition("-")[0] for one in looks)
+    assert not {one.item.partition("-")[2] for one in looks} & {one.item for one in first.dreams["ann"]}
+    # One token is no long answer any more.
+    engine.say = [40]
+    assert dreamer.night(dataclasses.replace(brief, rollout_id=1)).kept == 0
+    engine.say = [40, 41, 42]
+    assert dreamer.night(dataclasses.replace(brief, rollout_id=2)).kept == 1
+
+
+def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dream]:
+    (wish,) = (statement.text for statement in demand.asked["ann"])
+    return dreamer._store.dreams.of_wish("trainer", prompts.model(False), "ann", wish, 0, "look")
+
+
+@functools.cache
+def wishes_by_id() -> dict[str, ShippedWish]:
+    return {wish.id: wish for wish in wishes()}
 
 
 def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dreamer, brief: Demand) -> None:
@@ -356,7 +388,10 @@ def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_pr
     before = len(engine.requests)
     assert dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset())).learned == 1.0
     looks = engine.requests[before:]
-    assert [body["sampling_params"]["temperature"] for body in looks] == [0.0] * LOOKS and not scored
+    assert [body["sampling_params"]["temperature"] for body in looks] == [0.0] * (
+        LOOKS + sum(CONTRARY_LOOKS.values())
+    )
+    assert not scored
 
 
 def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(

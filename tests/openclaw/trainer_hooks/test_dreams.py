@@ -145,9 +145,16 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
         (Night(learned=0.9, is_asked=True), 5),
         (Night(learned=0.25, is_asked=True), 9),
         (Night(learned=0.8, is_asked=True), 5),
+        (Night(learned=1.0, kept=1.0), 2),
+        (Night(learned=1.0, kept=0.875), 4),
+        (Night(learned=1.0, kept=0.5), 9),
+        (Night(learned=0.8, kept=1.0), 4),
+        (Night(kept=0.5), 5),
     ],
 )
-def test_steps_fall_once_half_of_the_answers_show_the_wish(night: Night, steps: int) -> None:
+def test_steps_fall_once_half_of_the_answers_show_the_wish_and_the_contrary_is_kept(
+    night: Night, steps: int
+) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
     assert dreams.count_steps(arguments, night) == 0
     night.dreams = {"ann": []}
