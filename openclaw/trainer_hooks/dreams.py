@@ -7,6 +7,7 @@ KL). An anchor's teacher reads the anchor's own prompt. Neither has a reward.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ MOST_LOST = 0.25
 ANCHOR_TOKENS = 14
 """Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
 token, and the whole answer (lab/findings/dreaming.md)."""
+HELD_TOKENS = 48
+"""Longest part of an anchor's answer that is trained. What follows hardly differs, and takes most of the time."""
 MISMATCH = 4
 """Weight of a token of a mismatch (`openclaw.dreaming.contrasts`), relative to other anchors' tokens."""
 TEMPERATURE = 1.0
@@ -129,7 +132,8 @@ def rows_of(
         dreams, held = night.step(seed, arguments.dream_rows, arguments.dream_anchors)
         for one in dreams:
             rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
-        for one in held:
+        for whole in held:
+            one = replace(whole, completion_ids=whole.completion_ids[:HELD_TOKENS])
             weight = arguments.dream_anchor_weight * len(one.completion_ids) / ANCHOR_TOKENS
             if contrasts.is_mismatch(one.theme):
                 weight *= MISMATCH

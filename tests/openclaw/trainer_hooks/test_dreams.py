@@ -130,6 +130,28 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
     assert weights == {2 / dreams.ANCHOR_TOKENS, 2 / dreams.ANCHOR_TOKENS * dreams.MISMATCH}
 
 
+def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say: Callable[..., Turn]) -> None:
+    say("ann", "Shorter, please.")
+    (record,) = store.samples.lease(0, 1)
+    answer = list(range(3, 3 + 2 * dreams.HELD_TOKENS))
+    one = Dream(
+        kind="anchor",
+        item="p1",
+        theme="length",
+        prompt_ids=[1],
+        taught_ids=[1],
+        completion_ids=answer,
+        version=0,
+    )
+    night = Night(dreams={"ann": [one]}, bank={"length": [one]})
+    dream, held = dreams.rows_of(
+        DreamArguments(dream_steps=1, dream_rows=1, dream_anchors=1), night, record, 0, 0
+    )
+    assert dream["tokens"] == [1, *answer]
+    assert held["tokens"] == [1, *answer[: dreams.HELD_TOKENS]] == held["teacher_tokens_candidates"][0]
+    assert held["loss_weight"] == dreams.HELD_TOKENS / dreams.ANCHOR_TOKENS
+
+
 @pytest.mark.parametrize(
     ("night", "steps"),
     [
