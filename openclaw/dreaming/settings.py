@@ -19,8 +19,8 @@ class DreamArguments:
     )
     dream_first_steps: int = flag(
         16,
-        "with --dream-steps, steps after a batch until half of the held-out answers show the wish; then fewer, if requests "
-        "for the opposite are still obeyed",
+        "with --dream-steps, steps after a batch until half of the held-out answers show the wish; then fewer, if "
+        "requests for the opposite are still obeyed",
         least=1,
         most=64,
     )

@@ -78,11 +78,10 @@ def shorten(
 ) -> bool:
     """Shrinks the trainer's step until it is within the trust region; returns whether the weights have changed.
 
-       Args:
-           measurements: of the whole step. Adds
-    to the last measurements `step_share`, the remaining share of the step, and
-           `whole_kl`.
-           measure: the likelihoods of the present weights.
+    Args:
+        measurements: of the whole step. `step_share`, the remaining share of the step, and `whole_kl` are added, and the
+            last measurements replace them.
+        measure: measures the likelihoods of the current weights.
     """
     measurements["step_share"] = 1.0
     if "kl" in measurements:
