@@ -18,7 +18,7 @@ from openclaw.common.answer_form import greets
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
-from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, wishes
+from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, requests
 from openclaw.types import Message
 
 _CONTRARY: Mapping[Pole, tuple[str, str]] = {
@@ -130,7 +130,7 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
         held_out: those that are kept out of contrasts, instead of all others.
     """
     theme, contrary = _CONTRARY[pole]
-    contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
+    contrary_wishes = [one for one in requests() if (one.theme, one.pole) == (theme, contrary)]
     kept_out: set[str] = set()
     for place in WORDINGS:
         ids = [one.id for one in contrary_wishes if one.place == place]

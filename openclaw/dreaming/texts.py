@@ -97,6 +97,12 @@ def wishes() -> tuple[ShippedWish, ...]:
 
 
 @functools.cache
+def requests() -> tuple[ShippedWish, ...]:
+    """All explicit wishes and further English wordings, which are only used as requests for the contrary."""
+    return *wishes(), *(ShippedWish(**row) for row in rows_of("requests.jsonl"))
+
+
+@functools.cache
 def others() -> tuple[OtherPrompt, ...]:
     """All prompts of other kinds, in the order of the file."""
     return tuple(

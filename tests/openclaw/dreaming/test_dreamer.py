@@ -28,7 +28,7 @@ from openclaw.dreaming.dreamer import (
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import ShippedWish, everyday, wishes
+from openclaw.dreaming.texts import ShippedWish, everyday, requests
 from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
@@ -135,16 +135,16 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
         == len({one.item for one in held})
         == sum(contrasts.WORDINGS.values()) * len({one.item for one in mine})
     )
-    requests = {wish.id: wish for wish in wishes()}
+    by_id = requests_by_id()
     questions = {prompt.id: prompt.text for prompt in everyday()}
     for one in held:
         wish, _, item = one.item.partition("-")
-        assert (requests[wish].theme, requests[wish].pole) == ("length", "long")
+        assert (by_id[wish].theme, by_id[wish].pole) == ("length", "long")
         text = prompts.tokenizer.decode(one.prompt_ids)
-        assert requests[wish].text in text and questions[item] in text
+        assert by_id[wish].text in text and questions[item] in text
         assert item in {dream.item for dream in mine} and one.completion_ids == [40, 41, 42]
         assert one.taught_ids == one.prompt_ids and one.person is None and one.turn_ids == ()
-    places = Counter(requests[one.item.partition("-")[0]].place for one in held)
+    places = Counter(by_id[one.item.partition("-")[0]].place for one in held)
     assert set(places) == {"question", "system", "complaint"}
     # They and their mismatches stand in for anchors of the wish's own themes in the steps.
     drawn = Counter(one.theme for number in range(8) for one in night.step(str(number), 2, 8)[1])
@@ -203,7 +203,7 @@ def test_requests_for_the_contrary_that_no_contrast_contains_show_what_is_lost(
     first = dreamer.night(brief)
     assert first.kept is None
     looks = [one for one in _looks(dreamer, prompts, brief) if one.theme]
-    assert Counter(wishes_by_id()[one.item.partition("-")[0]].place for one in looks) == CONTRARY_LOOKS
+    assert Counter(requests_by_id()[one.item.partition("-")[0]].place for one in looks) == CONTRARY_LOOKS
     trained = {one.item.partition("-")[0] for one in first.bank["length long"]}
     assert trained.isdisjoint(one.item.partition("-")[0] for one in looks)
     assert not {one.item.partition("-")[2] for one in looks} & {one.item for one in first.dreams["ann"]}
@@ -220,8 +220,8 @@ def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dre
 
 
 @functools.cache
-def wishes_by_id() -> dict[str, ShippedWish]:
-    return {wish.id: wish for wish in wishes()}
+def requests_by_id() -> dict[str, ShippedWish]:
+    return {wish.id: wish for wish in requests()}
 
 
 def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dreamer, brief: Demand) -> None:
