@@ -43,7 +43,7 @@ ANCHOR_TOKENS = 14
 """Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
 token, and the whole answer (lab/findings/dreaming.md)."""
 HELD_TOKENS = 48
-"""Longest part of an anchor's answer that is trained. What follows hardly differs, and takes most of the time."""
+"""Longest part of an anchor's answer that is trained. Later tokens hardly differ, and take most of the time."""
 MISMATCH = 4
 """Weight of a token of a mismatch (`openclaw.dreaming.contrasts`), relative to other anchors' tokens."""
 TEMPERATURE = 1.0
