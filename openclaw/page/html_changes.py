@@ -114,7 +114,7 @@ async def forget(request: Request) -> Response:
 
 
 def _sure(fields: dict[str, str]) -> None:
-    """Raises ClientError (400) if the box was not ticked."""
+    """Raises ClientError (400) if the check box was not ticked."""
     if fields.get("sure") != "1":
         raise ClientError("tick the box first: this cannot be undone", "sure")
 

@@ -67,7 +67,7 @@ class SweFlags:
     )
     env_server_url: str | None = flag(
         None,
-        "address of a pool of repositories or its router; boxes then run there",
+        "address of a pool of repositories or its router; sandboxes then run there",
         env=("SWE_ENV_SERVER_URL", "ENV_SERVER_URL"),
     )
     exec_server_urls: str | None = flag(

@@ -38,7 +38,7 @@ class TerminalFlags:
     )
     env_server_url: str | None = flag(
         None,
-        "address of a pool of terminals or its router; boxes then run there",
+        "address of a pool of terminals or its router; sandboxes then run there",
         env=("ENV_SERVER_URL",),
     )
     env_server_key: str | None = flag(None, "key of that pool", env=("ENV_SERVER_KEY",))

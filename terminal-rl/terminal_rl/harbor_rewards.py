@@ -68,7 +68,7 @@ def needs_more_than_a_box(script: Path) -> str | None:
         if line.lstrip().startswith("#"):
             continue
         if match := _NETWORK.search(line) or _DOWNLOADS.search(line):
-            return f"line {number}: {match[1]} needs the network, which boxes do not have"
+            return f"line {number}: {match[1]} needs the network, which sandboxes do not have"
         if (match := _PYTEST.search(line)) and shutil.which("pytest", path=BOX_PATH) is None:
-            return f"line {number}: {match[1]} needs pytest, which boxes of this machine do not have"
+            return f"line {number}: {match[1]} needs pytest, which sandboxes of this machine do not have"
     return None

@@ -36,7 +36,7 @@ def check_speed() -> None:
     run("true", IDLE_SECONDS, limits=LIMITS)
     if (took := time.monotonic() - began) > SLOW_SECONDS:
         raise EnvironmentAway(
-            f"the time for tools is over, but a box that does nothing took {took:.1f} s: the machine is slow"
+            f"the time for tools is over, but a sandbox that does nothing took {took:.1f} s: the machine is slow"
         )
 
 

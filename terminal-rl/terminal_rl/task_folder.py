@@ -216,7 +216,7 @@ def _variables(path: Path, section: object) -> Mapping[str, str]:
         raise TaskError(f"{path}: [verifier.env] must map names to texts")
     if outer := [name for name, value in section.items() if "${" in value]:
         raise TaskError(
-            f"{path}: {outer[0]} of [verifier.env] asks for a variable of this machine, which boxes do not get"
+            f"{path}: {outer[0]} of [verifier.env] asks for a variable of this machine, which sandboxes do not get"
         )
     return section
 
@@ -234,7 +234,7 @@ def _test_names(file: Path) -> tuple[str, ...]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and _imports_pytest(node):
             raise TaskError(
-                f"{file}: line {node.lineno} imports pytest, which boxes do not have; use plain asserts"
+                f"{file}: line {node.lineno} imports pytest, which sandboxes do not have; use plain asserts"
             )
     names = [
         node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
@@ -243,7 +243,7 @@ def _test_names(file: Path) -> tuple[str, ...]:
         raise TaskError(f"{file}: no function whose name begins with test_")
     for test in names:
         if len(test.args.args) > len(test.args.defaults) or None in test.args.kw_defaults:
-            raise TaskError(f"{file}: {test.name} asks for a fixture, which boxes do not have")
+            raise TaskError(f"{file}: {test.name} asks for a fixture, which sandboxes do not have")
     return tuple(test.name for test in names)
 
 
@@ -276,8 +276,8 @@ def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]
             copies.append((number, words[1], posixpath.join(workdir, words[2]), words[2].endswith("/")))
         elif name not in IGNORED:
             raise NeedsBuild(
-                f"line {number}: {' '.join(words[:2])} needs podman or docker; without them, boxes support WORKDIR and "
-                "COPY of one path; use a setup.sh in the folder of the task's tests for the rest"
+                f"line {number}: {' '.join(words[:2])} needs podman or docker; without them, sandboxes support WORKDIR "
+                "and COPY of one path; use a setup.sh in the folder of the task's tests for the rest"
             )
     return workdir, tuple(_copy(file.parent, workdir, *one) for one in copies)
 
@@ -291,7 +291,7 @@ def _copy(context: Path, workdir: str, number: int, source: str, target: str, in
     place = posixpath.relpath(posixpath.normpath(target), workdir)
     if place == ".." or place.startswith("../"):
         raise NeedsBuild(
-            f"line {number}: {target} is outside the working folder {workdir}, which is all that a box keeps"
+            f"line {number}: {target} is outside the working folder {workdir}, which is all that a sandbox keeps"
         )
     return path_in_context, place
 

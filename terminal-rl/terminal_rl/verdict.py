@@ -88,9 +88,9 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
         try:
             box.send(json.dumps(order).encode() + b"\n")
         except BrokenPipeError as error:
-            raise SandboxError("the tests did not start in their box") from error
+            raise SandboxError("the tests did not start in their sandbox") from error
         if not (_line(box, key, START_SECONDS) or {}).get("ready"):
-            raise SandboxError(f"the tests did not start in their box (exit code {box.exit_code(1.0)})")
+            raise SandboxError(f"the tests did not start in their sandbox (exit code {box.exit_code(1.0)})")
         box.busy_since = time.monotonic()
         outcome = _line(box, key, task.test_seconds + GRACE)
         if outcome is None:

@@ -42,8 +42,8 @@ class Box:
     """One running sandbox. Use it from one thread at a time.
 
     Attributes:
-        busy_since: on the monotonic clock, since when code in it is asked to run; it is looked at more often then.
-        usage: what its processes use; None if it did not begin.
+        busy_since: monotonic time at which a call started, or None; a busy sandbox is checked more often.
+        usage: resource use of its processes; None if it did not start.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Box:
         """Starts the program.
 
         Args:
-            read_only: folders and files of this machine, and where they are in the box.
+            read_only: folders and files of this machine, with their paths in the sandbox.
             environment: variables beyond PATH, HOME and LANG.
-            workspace: is where the program starts, and can be written.
-            scratch: folders that are empty, can be written and end with the box; each of `limits.disk_bytes`.
-            image: whose files are the box's system, in place of this machine's.
-            errors: a descriptor that is the program's standard error.
+            workspace: writable folder in which the program starts.
+            scratch: empty writable folders that end with the sandbox; each has `limits.disk_bytes`.
+            image: its files are the sandbox's system, instead of this machine's.
+            errors: descriptor of the program's standard error.
 
         Raises:
-            ConfigError: there is no sandbox here.
+            ConfigError: sandboxes do not work here.
             SandboxError: it could not be started.
         """
         self.limits = limits or Limits()
@@ -216,7 +216,7 @@ def _first_process(info_pipe: int) -> tuple[int | None, int]:
 
 @contextlib.contextmanager
 def _inherited(arguments: bytes, counted: bool) -> Iterator[tuple[int, int]]:
-    """Descriptors from which bubblewrap reads its arguments and the filter of system calls."""
+    """Yields the descriptors from which bubblewrap reads its arguments and the filter of system calls."""
     with open(os.memfd_create("box"), "w+b") as words, open(os.memfd_create("filter"), "w+b") as rules:
         for file, data in ((words, arguments), (rules, seccomp_filter(counted=counted))):
             file.write(data)
@@ -268,9 +268,9 @@ def watch(box: Box) -> None:
     """Lets a thread monitor the sandbox and end it if it exceeds its limits: often while it is busy, otherwise
     because of processes that its code left running.
 
-    Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a
-    container has everywhere, and quotas of disks more of them. Where a box has a cgroup the kernel limits its memory, and
-    may kill one process of many; then the thread ends the others.
+    Without a cgroup, the kernel limits only single processes. Creating cgroups and disk quotas needs privileges that
+    users and containers often lack. With a cgroup, the kernel limits the memory and may kill only one of several
+    processes; then the thread ends the others.
     """
     with _watch_lock:
         _watched.add(box)

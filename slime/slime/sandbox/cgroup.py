@@ -1,5 +1,5 @@
-"""Limits the memory of all processes of a sandbox together: by a separate cgroup, if this process may create one.
-Files in the box's /tmp count too. If none can be made, the watcher measures instead."""
+"""Limits the memory of all processes of a sandbox together, in a separate cgroup if this process may create one.
+Files in the sandbox's /tmp count too. If no cgroup can be created, the watcher measures the memory instead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The command line of a sandbox: bubblewrap around prlimit around a program.
 
-A box has namespaces of its own for users, processes, network (none), IPC and host name; a system that can only be
-read; an empty /tmp, which is the home; a cleared environment; no capability, and none that could be had. Where this
-process is root, the box belongs to an ordinary user outside too.
+A sandbox has separate namespaces for users, processes, network (none), IPC and host name. Its system is read-only,
+its /tmp is empty and is the home folder, its environment is cleared, and it can get no capability. If this process is
+root, the sandbox runs as a normal user outside too.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def programs() -> dict[str, str]:
 def launcher(
     descriptors: tuple[int, int, int], program: Sequence[str], limits: Limits, image: Image | None = None
 ) -> list[str]:
-    """Returns the command that starts `program` in a box. bubblewrap reads its arguments from the first descriptor,
-    for a command line can be read inside, and they name paths of this machine; from the second it reads the filter of
-    system calls; to the third it writes the id of the first process inside."""
+    """Returns the command that starts `program` in a sandbox. bubblewrap reads its arguments from the first
+    descriptor, because the command line is visible inside and would show paths of this machine. It reads the filter
+    of system calls from the second, and writes the id of the first process inside to the third."""
     arguments, rules, info = (str(descriptor) for descriptor in descriptors)
     paths = programs()
     bounds = [
@@ -124,17 +124,17 @@ def box_arguments(
     scratch: Sequence[str] = (),
     image: Image | None = None,
 ) -> bytes:
-    """bubblewrap's arguments, each ended by a zero byte.
+    """Returns bubblewrap's arguments, each ended by a zero byte.
 
     Args:
-        read_only: folders and files of this machine, and where they are in the box.
+        read_only: folders and files of this machine, with their paths in the sandbox.
         environment: variables beyond PATH, HOME and LANG.
-        read_write: folders of this machine, and where they are; the program starts in the first.
+        read_write: writable folders of this machine, with their paths; the program starts in the first.
         scratch: further empty folders, in memory.
-        image: is the root of the box; otherwise this machine's /usr is its system.
+        image: the root of the sandbox; otherwise this machine's /usr is its system.
 
     Raises:
-        ConfigError: the image has something else than a folder where one belongs.
+        ConfigError: the image has a file or link in place of a required folder.
     """
     empty = (HOME, *scratch)
     places = (*empty, *read_only.values(), *(there for _, there in read_write))
@@ -185,11 +185,11 @@ def _system_folders() -> list[str]:
 
 
 def box_python() -> tuple[str, dict[Path, str]]:
-    """Returns a Python below /usr, which every box sees, and folders of packages that fit it: numpy and sympy where
-    this process has them for the same version and the box's user may read them.
+    """Returns a Python below /usr, which every sandbox contains, and matching package folders: numpy and sympy, if
+    this process has them for the same version and the sandbox's user may read them.
 
     Raises:
-        ConfigError: there is no such Python.
+        ConfigError: no such Python exists.
     """
     own = Path(sys.executable).resolve()
     path = str(own) if own.is_relative_to("/usr") else shutil.which("python3", path="/usr/local/bin:/usr/bin")

@@ -1,7 +1,7 @@
-"""Work on folders that code of a model may write to: links in them are never followed, and special files are left out.
+"""Operations on folders that a model's code may write to: links are never followed, and special files are skipped.
 
-A folder is an open descriptor, and every step below it is taken by name with O_NOFOLLOW, so what a box changes in the
-meantime leads nowhere.
+A folder is an open descriptor, and each path component is opened with O_NOFOLLOW, so concurrent changes by a sandbox
+cannot redirect an operation.
 """
 
 from __future__ import annotations

@@ -10,16 +10,17 @@ class Limits:
     """Limits of one sandbox.
 
     Attributes:
-        memory: bytes of address space of each process, and of what all processes together have resident; files in the
-            box are memory too, and limited on their own.
-        cpu_seconds: processor time of each process in its life.
-        processes: processes and threads at a time.
-        file_bytes: of one file, the captured output included.
-        disk_bytes: of all files below /tmp, which is the home too.
+        memory: bytes of address space of each process, and of resident memory of all processes together. Files in the
+            sandbox are in memory too, but have their own limit.
+        cpu_seconds: total processor time of each process.
+        processes: concurrent processes and threads.
+        file_bytes: size of one file, including the captured output.
+        disk_bytes: size of all files below /tmp, which is also the home.
         open_files: descriptors of a process.
-        address_space: bytes that each process may reserve, for programs that use little of it, such as browsers; None:
+        address_space: bytes that each process may reserve, for programs that use little of it, such as browsers;
+            None:
             `memory`.
-        output_chars: characters of output that are kept of a call; the middle of a longer one is left out.
+        output_chars: characters of output that are kept of a call; the middle of longer output is omitted.
     """
 
     memory: int = 512 << 20

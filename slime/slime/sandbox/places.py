@@ -25,7 +25,7 @@ def base_folder() -> Path:
     killed.
 
     Raises:
-        ConfigError: the folder belongs to another user, or the box's user cannot reach it.
+        ConfigError: the folder belongs to another user, or is not accessible to the sandbox's user.
     """
     base = Path(tempfile.gettempdir()).resolve() / f"slime-workspaces-{os.getuid()}"
     with _lock:

@@ -29,10 +29,10 @@ class Ran:
     """The result of a snippet.
 
     Attributes:
-        output: what it printed, and the value of a last line that is an expression.
-        error: one line, or None. That of the code (an exception), or that a limit ended it.
-        restarted: the interpreter was ended and what earlier snippets defined is gone.
-        seconds: of the call.
+        output: printed text, and the value of the last line if it is an expression.
+        error: one line about the code's exception or an exceeded limit, or None.
+        restarted: the interpreter was replaced, and earlier definitions are lost.
+        seconds: duration of the call.
     """
 
     output: str
@@ -65,7 +65,7 @@ class PythonSession:
         """Runs a snippet for at most `seconds`.
 
         Raises:
-            SandboxError: the box did not come up, or was killed from outside.
+            SandboxError: the sandbox did not start, or was killed from outside.
         """
         self.start()
         box = self.box
@@ -146,8 +146,8 @@ def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
 WORKER = Path(__file__).with_name("python_worker.py")
 START_SECONDS = 60.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-AHEAD = 2  # boxes of the same limits; an idle one has some 8 MiB
-KINDS = 2  # of limits that have boxes ahead: those asked for last
+AHEAD = 2  # sandboxes started in advance for each set of limits; an idle one has about 8 MiB
+KINDS = 2  # sets of limits with sandboxes in advance: the most recently requested ones
 _starter = ThreadPoolExecutor(AHEAD, thread_name_prefix="sandbox-ahead")
 _lock = threading.Lock()
 _ready: OrderedDict[Limits, deque[Future[Box]]] = OrderedDict()
@@ -160,7 +160,7 @@ def take(limits: Limits) -> Box:
     """Returns a sandbox with a waiting Python; others are started for later sessions.
 
     Raises:
-        SandboxError: it did not come up.
+        SandboxError: the sandbox did not start.
     """
     with _lock:
         waiting = _ready.setdefault(limits, deque())
@@ -194,7 +194,7 @@ def start(limits: Limits) -> Box:
 
 
 def close_all() -> None:
-    """Ends the boxes that wait."""
+    """Ends the waiting sandboxes."""
     with _lock:
         left = [one for waiting in _ready.values() for one in waiting]
         _ready.clear()

@@ -1,8 +1,7 @@
-"""Runs inside the sandbox: executes snippets one after another in one namespace. The source is handed to `python -c`.
-
-In comes a line "number length" and the code; out a line "number length length" with the lengths of output and error (-1
-for none), and both. What a snippet leaves running is killed. Nothing is imported that takes time: boxes start often.
-"""
+"""Runs inside the sandbox: executes snippets one after another in one namespace. The source is passed to `python -c`.
+The input is a line "number length", then the code. The output is a line "number length length" with the lengths of
+output and error (-1: none), then both texts. Processes left by a snippet are killed. Slow imports are avoided,
+because sandboxes start often."""
 
 import _ast
 import os
@@ -11,7 +10,7 @@ import sys
 RESULTS = os.fdopen(os.dup(1), "wb")
 ORDERS = os.fdopen(os.dup(0), "rb")
 CAPTURED = os.dup(2)
-"""A file without a name or place, which the box gets as its standard error; a full disk cannot hinder it."""
+"""A file without a name, which the sandbox gets as its standard error; a full disk cannot prevent writing to it."""
 KILL = 9
 ONLY_TREE = 0x400  # ast.PyCF_ONLY_AST
 LONGEST = int(sys.argv[1])
@@ -113,7 +112,7 @@ def main() -> None:
             sys.stdout.flush()
         except (OSError, ValueError):
             pass
-        # what could not be written is not written into the next snippet's file
+        # unwritten output must not go to the next snippet's file
         sys.stdout = sys.stderr = None
         end_all_others()
         answer(number, output_of(), error)

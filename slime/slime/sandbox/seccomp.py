@@ -20,7 +20,7 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET, TIME
 TERMINAL_REQUESTS = (0x5412, 0x541C)  # TIOCSTI types into the terminal, TIOCLINUX pastes into it
-SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (which libc asks for addresses)
+SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (needed by libc for addresses)
 OTHER_ABI = 0x40000000  # x32 calls have this bit
 
 # name: number on x86-64, on aarch64 (None: there is none)
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[int, int | None]] = {
     "uselib": (134, None),
 }
 UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
-"""On both; refused as if the kernel did not have them, which their users are prepared for."""
+"""On both architectures. They fail as if the kernel lacked them, which programs can handle."""
 UNCOUNTED: dict[str, tuple[int, int]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -146,7 +146,7 @@ def seccomp_filter(machine: str = platform.machine(), counted: bool = True) -> b
 
 
 def _call(number: int, argument: int, rules: list[bytes]) -> list[bytes]:
-    """Rules for one call, by the low half of an argument; what they do not refuse is allowed."""
+    """Returns the rules for one call, by the lower half of an argument; other values are allowed."""
     body = [_load(ARGUMENTS + 8 * argument), *rules, _return(ALLOW)]
     return [_if(EQUAL, number, skip=0, otherwise=len(body)), *body]
 

@@ -20,7 +20,7 @@ from slime.sandbox.workspace import Workspace
 
 WORKER = Path(__file__).with_name("shell_worker.py")
 START_SECONDS = 60.0
-GRACE = 20.0  # seconds beyond a call's own in which the worker inside must have answered
+GRACE = 20.0  # seconds after a call's own limit in which the worker inside must respond
 MOST_SHELLS = 16
 VARIABLES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "PYTHONUNBUFFERED": "1"}
 
@@ -30,12 +30,12 @@ class Shown:
     """The output of a shell.
 
     Attributes:
-        output: output since the shell was last shown; the middle of a long one is left out.
+        output: output since the shell was last shown; the middle of long output is omitted.
         running: a command runs.
-        exit_code: of the last command that ended, or of the shell; None while one runs.
-        ended: the shell has ended; its name begins a new one.
-        error: the call could not be made, in a line for the model; None otherwise.
-        restarted: the box was ended with all shells; files in the workspace are kept.
+        exit_code: exit code of the last finished command, or of the shell; None while a command runs.
+        ended: the shell has ended; its name starts a new one.
+        error: one line for the model if the call failed; otherwise None.
+        restarted: the sandbox ended with all shells; files in the workspace are kept.
     """
 
     output: str = ""
@@ -64,7 +64,7 @@ class Shells:
     functions, and its terminal is not echoed. Calls of several threads wait for each other; `close` ends one that
     waits.
 
-    Raises SandboxError from each method if the box did not come up or was killed from outside, for no command's fault.
+    Every method raises SandboxError if the sandbox did not start or was killed from outside.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Shells:
         """Runs a command in the shell `name`, a new one if there is none.
 
         Args:
-            seconds: after which it goes on in the background.
-            block: False: it goes to the background at once.
+            seconds: time after which it continues in the background.
+            block: False: it runs in the background at once.
         """
         if "\0" in command:
             return Shown(error="a command cannot hold a zero byte")
@@ -106,7 +106,7 @@ class Shells:
         return self._ask("write", name, typed, seconds)
 
     def kill(self, name: str) -> Shown:
-        """Ends a shell and what runs in it."""
+        """Ends a shell and its programs."""
         return self._ask("kill", name)
 
     def close(self) -> None:
@@ -183,11 +183,11 @@ class Shells:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command's end.
+    """The result of a command.
 
     Attributes:
-        exit_code: 128 + signal where a signal ended it; None if it was ended for a limit, which `error` names.
-        output: what it printed on both streams; the middle of a long one is left out.
+        exit_code: 128 + signal if a signal ended it; None if it exceeded a limit, which `error` names.
+        output: printed text of both streams; the middle of long output is omitted.
     """
 
     exit_code: int | None
@@ -207,8 +207,8 @@ def run(
     """Runs one bash command in a separate sandbox, and ends everything in it with the command.
 
     Raises:
-        ConfigError: there is no sandbox, or no shell in the image.
-        SandboxError: the box did not come up, or was killed from outside.
+        ConfigError: sandboxes do not work, or the image has no shell.
+        SandboxError: the sandbox did not start, or was killed from outside.
     """
     require_sandbox()
     limits = limits or Limits()

@@ -25,7 +25,7 @@ MOST_SHELLS = int(sys.argv[2])
 PROGRAM = sys.argv[3]
 PLAIN = not PROGRAM.endswith("bash")  # a shell that knows POSIX alone
 os.environ.update(json.loads(sys.argv[4]))
-IDLE = 0.3  # seconds without output after which a written line counts as answered
+IDLE = 0.3  # seconds without output after which a typed line counts as answered
 TICK = 0.05
 LOOP = r"""trap : INT
 while IFS= read -r -d '' _mark <&3 && IFS= read -r -d '' _command <&3; do
@@ -134,7 +134,7 @@ class Shell:
         return not data
 
     def close(self) -> None:
-        """Kills what runs in its session."""
+        """Kills all processes of its session."""
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) not in (1, os.getpid()):
                 with contextlib.suppress(OSError, ValueError):
@@ -144,7 +144,7 @@ class Shell:
         self.release()
 
     def release(self) -> None:
-        """Drops ended processes; what it left in the background goes on."""
+        """Drops ended processes; background processes continue."""
         os.close(self.terminal)
         os.close(self.orders)
 

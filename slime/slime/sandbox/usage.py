@@ -36,10 +36,11 @@ class Mapped:
 
 
 class Usage:
-    """Usage of one sandbox. Its methods return what can be read; a process that ends meanwhile counts nothing."""
+    """Usage of one sandbox. Its methods return the readable values; a process that ends meanwhile counts as 0."""
 
     def __init__(self, first: int, in_memory: Sequence[str]) -> None:
-        """`first` is the id of the first process in the box, `in_memory` are the box's folders in memory."""
+        """`first` is the id of the first process in the sandbox; `in_memory` lists the sandbox's folders in
+        memory."""
         self.root, self.in_memory = Path(f"/proc/{first}/root"), tuple(in_memory)
         self._is_set_up = False
         self._mapped: dict[str, Mapped] = {}
@@ -47,8 +48,8 @@ class Usage:
 
     @property
     def is_set_up(self) -> bool:
-        """Returns whether the first process is in the sandbox's own file system. Until then its root, and /proc in
-        it, are those of this machine, whose processes and files would count as the box's."""
+        """Returns whether the first process is in the sandbox's own file system. Before that, its root and /proc are
+        those of this machine, whose processes and files would be counted for the sandbox."""
         if not self._is_set_up:
             with contextlib.suppress(OSError):
                 self._is_set_up = (self.root / "proc").stat().st_dev != os.stat("/proc").st_dev

@@ -1,4 +1,4 @@
-"""A folder that outlives the boxes that work in it, and goes with the process that made it."""
+"""A folder that outlives the sandboxes that use it, and is removed with the process that created it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from slime.sandbox.places import base_folder, new_folder, removed
 
 
 class Workspace:
-    """A private folder, read and written by the boxes it is given to, one after the other or at a time.
+    """A private folder that sandboxes read and write, one after the other or concurrently.
 
-    It is removed by `close`, when this process ends, and, where it was killed, when the next one makes a workspace.
+    It is removed by `close` or when this process ends. If the process was killed, it is removed when the next
+    workspace is created.
 
     Attributes:
-        place: where boxes see it.
-        path: where it is on this machine. Links in it may lead anywhere: use the methods here.
-        image: whose folders it began with; None if there was none.
-        folders: all its folders on this machine and where boxes see them; `path` and `place` are the first.
+        place: its path in sandboxes.
+        path: its path on this machine. Links in it may point anywhere, so use the methods here.
+        image: image of its initial folders; None if there was none.
+        folders: all its folders on this machine with their paths in sandboxes; `path` and `place` are the first.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class Workspace:
         """Creates the workspace, with a copy of the files in `template`, or else of the image's files at `place`.
 
         Args:
-            most_bytes, most_entries: of all files that do not come from the image; a box that writes more is ended.
-            writable: further places that boxes may write to, with what the image has there.
+            most_bytes, most_entries: limits of all files that are not from the image; a sandbox that writes more is
+                ended.
+            writable: further places that sandboxes may write to, with the image's content.
 
         Raises:
-            ConfigError: there is no place for it that the box's user can reach, or a link or a file in the image.
-            SandboxError: it could not be written, as on a full disk.
+            ConfigError: no place is accessible to the sandbox's user, or the image has a link or file at a place.
+            SandboxError: it could not be written, for example on a full disk.
         """
         for one in (place, *writable):
             if not one.startswith("/") or one in (
@@ -67,7 +69,7 @@ class Workspace:
                 "/dev",
                 *(() if image else ("/usr",)),
             ):
-                raise ValueError(f"a workspace cannot be at {one!r} in a box")
+                raise ValueError(f"a workspace cannot be at {one!r} in a sandbox")
         self.place, self.most_bytes, self.most_entries, self.image = place, most_bytes, most_entries, image
         base = base_folder()
         try:
@@ -96,7 +98,7 @@ class Workspace:
         return self._roots[0]
 
     def _fill(self, image: Image, first: bool) -> None:
-        """Copies of the image's folders; they do not count as what boxes wrote."""
+        """Copies the image's folders; they do not count for the limits."""
         for path, place in self.folders if first else self.folders[1:]:
             if (source := image.folder(place)) is not None:
                 copy_apart(source, path)
@@ -134,7 +136,7 @@ class Workspace:
             return read_file(here, name, longest)
 
     def copy_in(self, source: Path, path: str) -> None:
-        """Writes a copy of a folder of this machine, which replaces an existing one. Raises ValueError, OSError."""
+        """Writes a copy of a folder of this machine; it replaces an existing one. Raises ValueError, OSError."""
         *way, name = parts_of(path)
         with folder(self.root, tuple(way), make=True) as here:
             remove(here, name)

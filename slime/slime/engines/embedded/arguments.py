@@ -13,27 +13,29 @@ class EmbeddedArguments:
 
     model_path: str = flag(REQUIRED, "Hugging Face model folder")
     host: str = flag("127.0.0.1", "address to listen on")
-    port: int = flag(30010, "0 takes a free port; the ready line names it", least=0, most=65535)
+    port: int = flag(30010, "port to listen on; 0: a free port, named in the ready line", least=0, most=65535)
     weights_file: str | None = flag(
         None,
         '{"version", "path", "checksum"} of the live weights; read at start if the file exists',
         unit="JSON",
     )
-    context_length: int | None = flag(None, "tokens of prompt and answer; default: the model's", least=1)
-    max_running_requests: int = flag(64, "requests that are sampled at a time", least=1)
-    max_loaded_adapters: int = flag(
-        64, "adapters in memory; a request for another one waits while it is read", least=1
+    context_length: int | None = flag(
+        None, "most tokens of prompt and answer (default: the model's)", least=1
     )
-    chunked_prefill_size: int = flag(512, "prompt tokens read in one step", least=1)
-    max_total_tokens: int | None = flag(None, "tokens in the KV store; default: by memory", least=1)
+    max_running_requests: int = flag(64, "most concurrent requests", least=1)
+    max_loaded_adapters: int = flag(
+        64, "most adapters in memory; requests for another one wait until it is loaded", least=1
+    )
+    chunked_prefill_size: int = flag(512, "prompt tokens processed in one step", least=1)
+    max_total_tokens: int | None = flag(None, "most tokens in the KV cache (default: by memory)", least=1)
     threads: int = flag(1, "CPU threads of one forward pass", least=1)
     nice: int = flag(0, "added to the process's niceness", least=0, most=19)
-    device: str = flag("auto", "where the model runs", choices=("auto", "cpu", "cuda"))
-    dtype: str = flag("auto", "type of the weights", choices=("auto", "float32", "bfloat16", "float16"))
+    device: str = flag("auto", "device of the model", choices=("auto", "cpu", "cuda"))
+    dtype: str = flag("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     cast_weights: bool = flag(
-        False, "take versions of another dtype, for an engine whose weights never go live"
+        False, "accept versions of another dtype, for an engine whose weights never go live"
     )
-    log_level: str = flag("warning", "how much is logged", choices=("debug", "info", "warning", "error"))
+    log_level: str = flag("warning", "lowest logged level", choices=("debug", "info", "warning", "error"))
     standby: str = flag(
         "auto",
         "keep a spare engine with the live weights; auto: on a CPU, if memory allows",

@@ -1,6 +1,7 @@
 """Downloads images before a run needs them: `python -m slime.sandbox.images NAME_OR_ARCHIVE ... [--again]`.
 
-Names may come from a file, one a line (`--from FILE`). A line of JSON for each image; 1 where one could not be had.
+Names can be read from a file with one per line (`--from FILE`). Prints a line of JSON for each image; the exit status
+is 1 if an image is not available.
 """
 
 from __future__ import annotations

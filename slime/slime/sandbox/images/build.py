@@ -53,8 +53,8 @@ def _built(dockerfile: Path, name: str, folder: Path, here: list[Tool]) -> Image
 
 
 def _digest(dockerfile: Path) -> str:
-    """Returns the digest of the names, rights and texts of all files in the folder of the Dockerfile, and which of
-    them it is."""
+    """Returns the digest of names, permissions and contents of all files in the Dockerfile's folder, and of the
+    Dockerfile's name."""
     hasher = hashlib.sha256(dockerfile.name.encode())
     for path in sorted(dockerfile.parent.rglob("*")):
         about = path.lstat()

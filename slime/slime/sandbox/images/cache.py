@@ -37,8 +37,8 @@ class Source:
 
 
 def images_folder() -> Path:
-    """Returns the folder of unpacked images: SLIME_IMAGE_DIR, or a cache. Root's is the machine's, as code in a box
-    is another user, who cannot enter root's home."""
+    """Returns the folder of unpacked images: SLIME_IMAGE_DIR, or a cache. For root it is a system folder, because
+    code in a sandbox runs as another user, who cannot access root's home."""
     cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("SLIME_IMAGE_DIR") or cache.expanduser() / "slime" / "images").absolute()
 
@@ -177,7 +177,7 @@ class Archive:
     """One image in a file.
 
     Attributes:
-        config: what its makers set (OCI image config); empty for a plain tar.
+        config: the OCI image config; empty for a plain tar.
         layers: members of the file, from the lowest; None: the file itself is the root folder.
     """
 
@@ -208,7 +208,7 @@ def read_archive(path: Path) -> Archive:
             for entry in archive:
                 first[entry.name.removeprefix("./")] = entry
                 if entry.name.removeprefix("./") in ("bin", "etc", "usr"):
-                    break  # a root folder, of which not all names need be read
+                    break  # a root folder; the other names need not be read
             for name, read in (("manifest.json", _saved), ("index.json", _layout)):
                 if name in first:
                     config, layers = read(archive, json.loads(_text(archive, name)))

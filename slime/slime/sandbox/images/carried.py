@@ -1,6 +1,6 @@
 """Programs of this machine that sandboxes on images get: the one that sets limits, and the Python of our workers.
 
-They are started by their own dynamic linker with their own libraries, so what the image has does not matter.
+They are started by this machine's dynamic linker with its libraries, so they do not depend on the image.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def carry(python: str, prlimit: str) -> Carried:
             [python, "-I", "-S", "-c", LOOK], capture_output=True, text=True, check=True, timeout=LOOK_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(f"{python} cannot be looked at for boxes on images: {error}") from error
+        raise ConfigError(f"{python} cannot be looked at for sandboxes on images: {error}") from error
     about = json.loads(completed.stdout)
     modules = [Path(folder) for folder in about["path"] if os.path.isdir(folder)]
     shared = [Path(file) for file in about["files"] if ".so" in Path(file).name and os.path.isfile(file)]
     linker = next((file for file in shared if file.name.startswith("ld-")), None)
     if linker is None:
-        raise ConfigError(f"{python} has no dynamic linker, so there are no boxes on images here")
+        raise ConfigError(f"{python} has no dynamic linker, so there are no sandboxes on images here")
     libraries = sorted({linker.parent, *(file.parent for file in shared)} - set(modules))
     program = f"{PLACE}/python/bin/{Path(python).resolve().name}"
     there = {Path(python).resolve(): program, linker: f"{PLACE}/linker", Path(prlimit): f"{PLACE}/prlimit"}

@@ -16,12 +16,12 @@ class Image:
     """The files of an image, unpacked.
 
     Attributes:
-        name: as it was asked for.
-        path: folder of the files on this machine. Links in it may lead anywhere; boxes alone follow them.
-        environment: variables that its makers set.
-        workdir: where its makers wanted programs to start.
+        name: the requested name.
+        path: folder of the files on this machine. Links in it may point anywhere; only sandboxes follow them.
+        environment: variables in its configuration.
+        workdir: working folder in its configuration.
         size: bytes of the files.
-        entries: how many files and folders.
+        entries: number of files and folders.
     """
 
     name: str
@@ -79,7 +79,7 @@ def parts(place: str) -> tuple[str, ...]:
     """Returns the path components of a place in a sandbox. Raises ConfigError: it goes up again."""
     names = tuple(_names(place))
     if ".." in names:
-        raise ConfigError(f"{place} is no place in a box: it has .. in it")
+        raise ConfigError(f"{place} is no place in a sandbox: it has .. in it")
     return names
 
 

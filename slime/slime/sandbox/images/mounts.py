@@ -15,11 +15,11 @@ MADE = ("proc", "dev", "tmp", ".box")
 
 
 def image_mounts(image: Image, places: Iterable[str]) -> list[str]:
-    """Arguments of bubblewrap. An image that has all of the places is one mount; a folder that lacks one is made
-    again, with a mount of each of its entries.
+    """Returns arguments of bubblewrap. An image that has all of the places is one mount; a folder that lacks one is
+    rebuilt, with a mount for each of its entries.
 
     Raises:
-        ConfigError: a place is reached through a link of the image, which could lead out of it.
+        ConfigError: a place is behind a link of the image, which could point outside.
     """
     return _mounted(image, image.path, "", [parts(place) for place in places])
 

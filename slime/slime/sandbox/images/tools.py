@@ -1,4 +1,4 @@
-"""podman or docker, whichever is installed: used once to get the files of an image; no container is ever started."""
+"""Uses podman or docker, whichever is installed, only to get the files of an image; no container is ever started."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Unpacks the files of an image, as a tar or as layers of them, into a folder.
 
-The content of an image is not trusted: no step follows a link, no path leads out, devices and pipes are left out,
-setuid bits are dropped. Files belong to this process's user, and every user may read them.
+The content of an image is not trusted: links are not followed, no path may leave the folder, devices and pipes are
+omitted, and setuid bits are removed. Files belong to this process's user, and every user may read them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Unpacker:
         """Unpacks one tar, compressed or not, over the existing files.
 
         Args:
-            layer: names may remove what layers below brought.
+            layer: special names remove entries of lower layers.
 
         Raises:
-            BadImage: it cannot be read, or a path in it leads out.
-            OSError: it cannot be written.
+            BadImage: the tar cannot be read, or a path leaves the folder.
+            OSError: a file cannot be written.
         """
         try:
             with tarfile.open(fileobj=stream, mode="r|*") as archive, contextlib.closing(self):
