@@ -1,4 +1,4 @@
-"""Which tests wait for `--all`: the groups of before_release.toml."""
+"""Groups in before_release.toml: tests that run only with `--all`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ FILE = Path(__file__).with_name("before_release.toml")
 
 @dataclass(frozen=True)
 class Group:
-    """Tests that take long, why they may wait, and the tests that keep watch every time.
+    """A group of long tests, the reason why they may wait, and the tests that always run instead.
 
-    `files`: the folder, or folders, in which an entry `*[case]` holds.
+    `files`: folders in which an entry `*[case]` applies.
     """
 
     why: str
@@ -23,7 +23,7 @@ class Group:
     files: str | tuple[str, ...] = ""
 
     def holds(self, node: str) -> list[str]:
-        """The entries that a test's node id falls under."""
+        """Returns the entries that match a test's node id."""
         file, _, name = node.partition("::")
         plain = name.partition("[")[0]
         return [entry for entry in self.tests if self._is(entry, file, name, plain)]
@@ -35,7 +35,8 @@ class Group:
 
 
 def groups() -> list[Group]:
-    """The groups of the table. Raises TypeError for an unknown key, ValueError for a group that no test watches."""
+    """Returns the groups of the table. Raises TypeError for an unknown key, ValueError for a group without tests that
+    always run."""
     table = tomllib.loads(FILE.read_text())["group"]
     found = [
         Group(**{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()}) for row in table
@@ -46,13 +47,13 @@ def groups() -> list[Group]:
 
 
 def waiting(nodes: Sequence[str]) -> set[str]:
-    """The node ids among these that wait for `--all`."""
+    """Returns those of the node ids that wait for `--all`."""
     table = groups()
     return {node for node in nodes if any(group.holds(node) for group in table)}
 
 
 def unused(nodes: Sequence[str]) -> list[str]:
-    """Entries of the table, those that keep watch included, that name none of these tests."""
+    """Returns entries of the table that match none of these tests."""
     names = {part for node in nodes for part in _names(node)}
     lost = []
     for group in groups():

@@ -1,4 +1,4 @@
-"""What tests of the trainer share. Nothing heavy is imported before a test asks for it."""
+"""Shared fixtures of the trainer's tests. Nothing heavy is imported before a test needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ settings.load_profile("busy machine")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick`, files of other tests are not even imported."""
+    """With `-m quick`, files of other tests are not imported."""
     others = collection_path.suffix == ".py" and not parts.is_quick(collection_path)
     return True if others and config.option.markexpr == "quick" else None
 
@@ -37,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run that names files or tests runs all of them. Processes of pytest-xdist get the options of the first one."""
+    """A run that names files or tests runs all of them. Processes of pytest-xdist get the options of the first
+    process."""
     if not hasattr(config, "workerinput"):
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.all_tests = config.option.all_tests or named
@@ -45,7 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Modules are no garbage: imports take a seventh less without a search for it, and later searches skip them."""
+    """Disables garbage collection during imports, which takes a seventh less time; later collections skip the
+    modules."""
     gc.disable()
     try:
         return (yield)
@@ -56,7 +58,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what waits for `--all`. In several processes, what takes longest begins first."""
+    """Deselects tests that wait for `--all`. With several processes, the longest tests start first."""
     if not config.option.all_tests and not config.option.markexpr:
         nodes = [item.nodeid for item in items]
         if lost := before_release.unused(nodes):
@@ -76,7 +78,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def certificates_are_read_once() -> Iterator[None]:
-    """httpx reads all certificates for each client anew, which takes 45 ms, and no test speaks TLS."""
+    """httpx loads all certificates for each client, which takes 45 ms, and no test uses TLS."""
     from functools import cache
 
     from httpx._transports import default
@@ -88,8 +90,8 @@ def certificates_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_of_this_process_end_at_once() -> Iterator[None]:
-    """uvicorn looks ten times a second whether it is to end, and then waits a tenth of a second: 0.17 s for each of
-    several hundred tests that serve. A server with a process of its own waits as it does for users."""
+    """uvicorn checks ten times a second whether it should stop, and then waits a tenth of a second. This takes 0.17 s
+    for each of several hundred tests with a server. A server in a separate process waits as it does for users."""
     import asyncio
     from types import SimpleNamespace
 
@@ -105,7 +107,8 @@ def servers_of_this_process_end_at_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def write_qwen3() -> Callable[..., str]:
-    """f(folder, seed, **shape): the folder, with a random Qwen3 of a few thousand parameters and no tokenizer."""
+    """f(folder, seed, **shape): writes a random Qwen3 with a few thousand parameters and no tokenizer; returns the
+    folder."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -130,7 +133,7 @@ def write_qwen3() -> Callable[..., str]:
 
 @pytest.fixture
 def training_args(tmp_path: Path) -> MakeTrainingArgs:
-    """f(model_folder, **values): arguments that train it with raw rewards and save into the test's folder."""
+    """f(model_folder, **values): arguments for training it with raw rewards and checkpoints in the test's folder."""
     from slime.arguments import Arguments
 
     known = Arguments.__dataclass_fields__
@@ -153,8 +156,8 @@ def training_args(tmp_path: Path) -> MakeTrainingArgs:
 
 @pytest.fixture
 def make_trainer(make_args: Callable[..., Any]) -> Iterator[MakeTrainer]:
-    """f(**flags): a trainer of one rank, of the backend of its flags, with the arguments of `make_args`, which each
-    folder has; it is closed after the test."""
+    """f(**flags): a single-rank trainer with the backend of its flags and the arguments of the folder's `make_args`;
+    closed after the test."""
     trainers: list[Any] = []
 
     def make(**changes: object) -> Any:
@@ -167,13 +170,13 @@ def make_trainer(make_args: Callable[..., Any]) -> Iterator[MakeTrainer]:
         return trainers[-1]
 
     yield make
-    for trainer in trainers[:1]:  # all of a process are in one process group
+    for trainer in trainers[:1]:  # all trainers of a process share one process group
         trainer.close()
 
 
 @pytest.fixture(autouse=True)
 def no_process_group_stays() -> Iterator[None]:
-    """Leaves the process group of a trainer that could not be made: each of Megatron's takes some 70 files."""
+    """Destroys the process group of a trainer that failed to start; each of Megatron's uses about 70 files."""
     yield
     if "torch" in sys.modules:
         import torch.distributed as dist

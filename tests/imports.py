@@ -1,4 +1,4 @@
-"""Who imports whom, read from the sources."""
+"""The imports of each module, parsed from the sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests import ROOT
 
 ROOTS = {"claw_base": ROOT / "base", "openclaw": ROOT, "slime": ROOT / "slime"}
-"""Where a package's folder lies."""
+"""The folder that contains each package."""
 
 
 @cache
@@ -27,7 +27,8 @@ def _name(path: Path) -> str:
 
 @cache
 def named(path: Path, *, late: bool = True) -> frozenset[str]:
-    """Modules and attributes that a file imports. `late`: also those of functions and annotations."""
+    """Returns modules and attributes that a file imports. `late`: include imports in functions and for
+    annotations."""
     return frozenset(
         name for node in _imports(ast.parse(path.read_text()).body, late) for name in _names(node)
     )
@@ -37,7 +38,7 @@ def _imports(body: Iterable[ast.AST], late: bool) -> Iterator[ast.Import | ast.I
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        # an import is a statement: expressions, most of a file's nodes, hold none
+        # an import is a statement: expressions, which are most nodes, contain none
         elif not isinstance(node, ast.expr) and (
             late or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ):
@@ -54,7 +55,7 @@ def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 @cache
 def graph(package: str, *, late: bool = True) -> dict[str, set[str]]:
-    """Modules of the package that each of its modules imports."""
+    """Returns the package's modules that each of its modules imports."""
     known = files(package)
     arrows: dict[str, set[str]] = {}
     for name, path in known.items():
@@ -64,12 +65,13 @@ def graph(package: str, *, late: bool = True) -> dict[str, set[str]]:
 
 
 def _module(name: str, known: dict[str, Path]) -> str | None:
-    """The module that a name is, or is defined in."""
+    """Returns the module that a name is, or in which it is defined."""
     return name if name in known else (parent if (parent := name.rpartition(".")[0]) in known else None)
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that import each other, directly or over others (Tarjan's components of two and more)."""
+    """Returns groups of modules that import each other, directly or indirectly (Tarjan's components of at least
+    two)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []

@@ -1,4 +1,4 @@
-"""Prints the tests that failed in the last run, a line each: `python tests/last_failed.py .pytest_cache`."""
+"""Prints the tests that failed in the last run, one per line: `python tests/last_failed.py .pytest_cache`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def last_failed(cache: Path) -> list[str]:
-    """Names of tests as pytest keeps them; none where nothing failed, or no run was ever kept."""
+    """Returns test names as stored by pytest; empty if none failed or no run was stored."""
     try:
         found: dict[str, bool] = json.loads((cache / "v" / "cache" / "lastfailed").read_text())
     except FileNotFoundError:

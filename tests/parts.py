@@ -1,4 +1,4 @@
-"""Which tests answer at once, and which run beside which in several processes."""
+"""The quick tests, and the distribution of tests over processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ QUICK = (
     "toolcall_rl/test_tools_config.py",
     "slime/weights/test_weight_update.py",
 )
-"""Pure functions, and contracts without another process."""
+"""Pure functions, and contracts without other processes."""
 WITH_PROCESSES = (
     "test_command.py",
     "test_engine_judge.py",
@@ -54,7 +54,7 @@ WITH_PROCESSES = (
     "test_real_engine.py",
     "test_worker_process.py",
 )
-"""Files of these folders that are slow all the same."""
+"""Slow files in these folders."""
 WHOLE = (
     "system/",
     "slime/test_training_run.py",
@@ -67,7 +67,7 @@ WHOLE = (
     "lab/e2e/",
     "openclaw_client/",
 )
-"""Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""
+"""Full runs, clusters and supervisors: many processes that mostly wait. They run in sequence, next to the others."""
 TOGETHER = (
     ("slime/training/megatron/",),
     (
@@ -84,7 +84,8 @@ TOGETHER = (
     ("slime/rollout/",),
     ("swe_rl/",),
 )
-"""Each row shares a start, made once a process: a trainer that is forked, PostgreSQL, an engine, packages of boxes."""
+"""Each row shares an expensive start, made once per process: a forked trainer, PostgreSQL, an engine, or packages of
+sandboxes."""
 LONG = (
     "repository/test_style.py",
     "lab/long/",
@@ -94,7 +95,7 @@ LONG = (
     "terminal_rl/test_cheats.py",
     "launch/test_scripts.py",
 )
-"""Files of more than ten seconds. They begin before the others, so that no process is left alone with one at the end."""
+"""Files that take over ten seconds. They start first, so that no process runs one alone at the end."""
 
 
 def is_quick(path: Path) -> bool:
@@ -102,14 +103,16 @@ def is_quick(path: Path) -> bool:
 
 
 def rank(path: Path) -> int:
-    """The order of files in several processes: whole runs, then those of `TOGETHER` and `LONG`, then the others."""
+    """Returns the order of files in several processes: full runs, then those of `TOGETHER` and `LONG`, then the
+    others."""
     queues = (WHOLE, *TOGETHER, *((name,) for name in LONG))
     place = _place(path)
     return next((at for at, names in enumerate(queues) if place.startswith(names)), len(queues))
 
 
 def queue(path: Path) -> str:
-    """What runs one after another in one process: whole runs, those of one row of `TOGETHER`, else a file."""
+    """Returns the queue of a file, which runs in sequence in one process: full runs, one row of `TOGETHER`, or a
+    single file."""
     place = _place(path)
     if place.startswith(WHOLE):
         return "whole runs"
@@ -122,12 +125,12 @@ def _place(path: Path) -> str:
 
 
 def scheduler(config: Any, log: Any) -> Any:
-    """Of pytest-xdist: each `queue` stays in one process with its fixtures."""
+    """Returns the scheduler of pytest-xdist: each `queue` stays in one process with its fixtures."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return queue(ROOT / nodeid.split("::", 1)[0])
 
-    config.option.loadscopereorder = False  # what is whole comes first
+    config.option.loadscopereorder = False  # full runs come first
     return ByFile(config, log)

@@ -1,4 +1,4 @@
-"""Connections that notice the loss of a machine."""
+"""Connections that detect the loss of the other machine."""
 
 from __future__ import annotations
 

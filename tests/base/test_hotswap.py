@@ -86,7 +86,7 @@ def port() -> int:
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for the sockets, whose name is too long for the address of a socket."""
+    """A socket folder whose name is too long for a socket address."""
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     monkeypatch.setenv("SOCKET_FOLDER", str(folder))
@@ -115,7 +115,8 @@ def a_supervisor(port: int, takeover_id: str = "", build_s: float = 0.0) -> Iter
 
 
 def ask(port: int, line: bytes = b"hello\n") -> int:
-    """Connects once; returns the pid of who answered. Raises OSError, ValueError for no answer."""
+    """Connects once; returns the pid of the process that answered. Raises OSError or ValueError if there is no
+    answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(line)
         return int(connection.makefile().readline())
@@ -129,7 +130,8 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """A zombie has: who adopts reclaimed here may not ask for their exit status."""
+    """Returns whether a process has ended; a zombie counts, because its adoptive parent here may never collect the
+    exit status."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -155,7 +157,7 @@ def test_connections_wait_and_none_is_refused_while_the_worker_is_killed_repeate
             except ConnectionRefusedError as error:
                 refused.append(error)
             except (OSError, ValueError):
-                pass  # the one that answered was killed meanwhile
+                pass  # the answering process was killed meanwhile
 
     with a_supervisor(port):
         until(lambda: answers(port))
@@ -180,11 +182,11 @@ def test_a_ready_spare_worker_takes_over_at_once(port: int) -> None:
         os.kill(first, signal.SIGKILL)
         began = time.monotonic()
         assert ask(port) != first
-        assert time.monotonic() - began < 0.9  # building one takes longer
+        assert time.monotonic() - began < 0.9  # starting a new worker takes longer
 
 
 def workers_of(supervisor: subprocess.Popen[str], count: int = 3) -> list[psutil.Process]:
-    """Returns the children of a supervisor: the serving worker, the spare and the keeper."""
+    """Returns the children of a supervisor: the serving worker, the spare worker and the fd keeper."""
     until(lambda: len(psutil.Process(supervisor.pid).children()) == count)
     return psutil.Process(supervisor.pid).children()
 
@@ -208,14 +210,15 @@ def test_workers_of_a_killed_supervisor_continue_under_the_next_one(port: int) -
     with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         first, workers = ask(port), workers_of(killed)
-        time.sleep(0.8)  # the spare is built
+        time.sleep(0.8)  # the spare worker has started
         killed.kill()
         with a_supervisor(port, takeover_id) as supervisor:
             time.sleep(0.5)
-            assert ask(port) == first and sum(has_ended(worker.pid) for worker in workers) <= 1  # the keeper
+            # only the fd keeper has ended
+            assert ask(port) == first and sum(has_ended(worker.pid) for worker in workers) <= 1
             os.kill(first, signal.SIGKILL)
             assert ask(port) in {worker.pid for worker in workers} - {first}
-            workers_of(supervisor, 2)  # its keeper, and a new spare
+            workers_of(supervisor, 2)  # its fd keeper, and a new spare worker
         until(lambda: all(has_ended(worker.pid) for worker in workers))
 
 
@@ -224,12 +227,12 @@ def test_no_connection_is_refused_when_a_supervisor_and_its_worker_are_killed_to
     with a_supervisor(port, takeover_id) as killed:
         until(lambda: answers(port))
         first, workers = ask(port), workers_of(killed)
-        time.sleep(0.8)  # the spare is built
+        time.sleep(0.8)  # the spare worker has started
         killed.kill()
         os.kill(first, signal.SIGKILL)
         assert ask(port) in {worker.pid for worker in workers} - {first}
         with a_supervisor(port, takeover_id) as supervisor:
-            workers_of(supervisor, 2)  # its keeper, and a new spare
+            workers_of(supervisor, 2)  # its fd keeper, and a new spare worker
             assert ask(port) in {worker.pid for worker in workers}
         until(lambda: not answers(port))
 
@@ -301,7 +304,7 @@ def test_other_users_cannot_access_the_socket_folder(port: int, place: Path) -> 
         until(lambda: answers(port))
         workers_of(killed)
         until(lambda: any(one.name.endswith(".keeper") for one in place.iterdir()))
-        # A name that was bound first, as another account could in the abstract name space
+        # a name bound first, as another user could do in the abstract name space
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter:
             squatter.bind(f"\0door/{os.getuid()}/test-{port}/keeper")
             squatter.listen(1)

@@ -1,4 +1,4 @@
-"""Who holds the other end of a connection of this machine."""
+"""The user at the other end of a local connection."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from claw_base.settings.documents import table
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """Where to ask."""
+    """The server to use."""
 
     url: str = flag("http://here", "address of the server", env=("URL", "OTHER_URL"))
 
@@ -103,7 +103,7 @@ def test_a_parser_may_accept_a_subset_of_the_flags() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a file is."""
+    """The place of a file."""
 
     folder: Path | None = flag(None, "folder of the file", one_of="place")
     address: str | None = flag(None, "address of the file", one_of="place")

@@ -1,6 +1,6 @@
-"""`python bare_gpu_machine.py ARGUMENT...`: the GPU check as on a machine that is lent for minutes.
+"""`python bare_gpu_machine.py ARGUMENT...`: simulates the GPU check on a machine that is available for minutes.
 
-Packages that such a machine lacks are not found, and torch and transformers have the older signatures of those there.
+Packages that such a machine lacks cannot be imported, and torch and transformers have older signatures.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ THERE = """
     transformers triton typer typing-extensions urllib3 xxhash
     httpx2 httpcore2 truststore
 """
-"""Its packages, of those that are installed here. The last line's are needed by a newer huggingface-hub than it has."""
+"""The packages of such a machine, among those installed here. Those in the last line are needed by a newer
+huggingface-hub than it has."""
 
 
 def hide_packages() -> None:
-    """Has Python find only these packages."""
+    """Makes only these packages importable."""
     there = set(THERE.split())
     hidden = {
         module

@@ -1,4 +1,4 @@
-"""A machine with a plain Python and nothing installed, as launch scripts see it; with GPUs or without."""
+"""A machine with a plain Python and nothing installed, with or without GPUs, for launch scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.fakes.gpu_machine import SMI
 
 
 class Bare:
-    """`log` has what would have been installed. `gpus`: that its nvidia-smi lists; without any it has no such program."""
+    """`log` contains the packages that would have been installed. `gpus`: GPUs that its nvidia-smi lists; without
+    GPUs the program is missing."""
 
     def __init__(self, folder: Path, gpus: int = 0) -> None:
         self.folder, self.log, self.run = folder, folder / "log", folder / "run"

@@ -1,4 +1,4 @@
-"""A client of OpenAI's that asks a running gateway, and what it reads."""
+"""An OpenAI client for a running gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector: takes OTLP over HTTP as protobuf, and keeps the spans."""
+"""An OpenTelemetry collector: receives OTLP over HTTP as protobuf, and stores the spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass
 class Collector:
-    """`spans`: `{"name", "kind", "status", "seconds", "attributes"}`, as they came; `service`: who sent them."""
+    """`spans`: `{"name", "kind", "status", "seconds", "attributes"}`, in order of arrival; `service`: name of the
+    sender."""
 
     url: str = ""
     service: str = ""
@@ -38,7 +39,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collector() -> Iterator[Collector]:
-    """One on a free port."""
+    """Yields a collector on a free port."""
     found = Collector()
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,7 +56,7 @@ def collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed."""
+            """Prints nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         found.url = f"http://127.0.0.1:{server.server_address[1]}"

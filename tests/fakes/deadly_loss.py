@@ -1,7 +1,7 @@
 """A loss that draws random numbers on every rank, and processes that kill or stop themselves at named points.
 
-The points are words in the environment variable DEADLY; the folder DEADLY_DIR remembers which are over, so that
-each happens once.
+The points are listed in the environment variable DEADLY; the folder DEADLY_DIR records the used ones, so that each is
+used once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 KILLED, STOPPED = 100.0, 1500.0
-"""The rollouts in whose steps something happens have rewards above these."""
+"""Rollouts with rewards above these have a fault in their step."""
 
 
 def die_once(point: str, how: int = signal.SIGKILL) -> None:
-    """Kills (or stops) this process if the point is asked for and not yet over."""
+    """Kills (or stops) this process if the point is listed and not yet used."""
     if point in os.environ.get("DEADLY", "").split():
         mark = Path(os.environ["DEADLY_DIR"]) / point
         if not mark.exists():
@@ -33,7 +33,7 @@ def die_once(point: str, how: int = signal.SIGKILL) -> None:
 
 
 def lay_trap() -> None:
-    """In the trainer: a checkpoint is written, in the background if that is asked for, but does not count yet."""
+    """Installs a fault in the trainer: after a checkpoint is written but before it is valid."""
     module: Any = sys.modules.get("slime.training.core.checkpoint")
     if module is None or hasattr(module, "put_untrapped"):
         return
@@ -61,7 +61,7 @@ def compute_loss(
     if marked > STOPPED and "stop-in-step" in os.environ["DEADLY"] and not over("stop-in-step"):
         supervisor = Path(os.environ["DEADLY_DIR"], "supervisor.lock").read_text()
         os.kill(int(supervisor), signal.SIGTERM)
-        time.sleep(2)  # until the driver has heard of it
+        time.sleep(2)  # until the driver has noticed
     if dist.get_rank() == 1 and marked > KILLED:
         die_once("in-step")
         die_once("hang-in-step", signal.SIGSTOP)
@@ -72,7 +72,7 @@ def compute_loss(
 def generate_rollout(
     args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> Any:
-    """The recorded samples that come with the prompts, from a process that stops, hangs, or ends."""
+    """Returns the recorded samples of the prompts, from a process that stops, hangs or ends."""
     from slime.types import Sample
 
     groups = data_source.get_samples(args.rollout_batch_size)

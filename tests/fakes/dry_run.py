@@ -1,4 +1,5 @@
-"""A launch script's dry run without a Python for each: bash runs the script, this process the planner that it calls."""
+"""Runs a launch script's dry run without starting Python: bash runs the script, and this process acts as the
+planner."""
 
 from __future__ import annotations
 
@@ -22,25 +23,25 @@ esac
 printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """
-"""In place of Python: keeps what it is called with; how a model is divided, for how many tokens it was made, and whether
-its files and the driver will do, is asked of the real one. Every port is free, unless this machine's are asked for."""
+"""Replaces Python and records its arguments. Questions about model parallelism, context length, files and the driver
+are answered by the real Python. Every port is reported as free, unless this machine's ports are requested."""
 
 Done = subprocess.CompletedProcess[str]
 
 
 def bash(*words: str, cwd: Path = ROOT, **env: str) -> Done:
-    """Runs bash with nothing of this process's environment but PATH and its Python."""
+    """Runs bash with an empty environment except PATH and this process's Python."""
     environ = {"PATH": os.environ["PATH"], "VENV": sys.prefix, "HOME": "/nonexistent", **env}
     return subprocess.run(["bash", *words], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120)
 
 
 def dry(script: str, *flags: str, cwd: Path = ROOT, own_ports: bool = False, **env: str) -> Done:
-    """What the script prints with DRY_RUN=full, and its exit status. `VENV` is that of this process."""
+    """Returns the output of the script with DRY_RUN=full, and its exit status. `VENV` is that of this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _recorder(folder, own_ports)
         done = bash(script, *flags, cwd=cwd, **{"DRY_RUN": "full", **env, "VENV": name})
-        if not (folder / "words").exists():  # refused before
+        if not (folder / "words").exists():  # rejected before
             return done
         words, variables = _recorded(folder)
     out, err = io.StringIO(), io.StringIO()
@@ -52,7 +53,7 @@ def dry(script: str, *flags: str, cwd: Path = ROOT, own_ports: bool = False, **e
 
 
 def words_of(script: str, *flags: str, **env: str) -> tuple[list[str], dict[str, str]]:
-    """What the script would call the planner with, and the variables then."""
+    """Returns the arguments of the script's planner call, and the variables at that time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _recorder(folder)

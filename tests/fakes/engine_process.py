@@ -1,4 +1,4 @@
-"""The embedded engine as a process, started as users start it, and requests to it."""
+"""The embedded engine as a process, started like by users, with functions for requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLIME = str(ROOT / "slime")
 
 
 class Server:
-    """An engine process started as users start it."""
+    """An engine process started like by users."""
 
     def __init__(self, model: Path, *flags: str) -> None:
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
@@ -42,13 +42,13 @@ class Server:
         return self.client.post(path, json=body)
 
     def generate(self, prompt: list[int], *, logprobs: bool = True, **options: object) -> dict[str, Any]:
-        """Request options by name; everything else goes to sampling_params."""
+        """Sends a request; options are given by name, and all others go to sampling_params."""
         answer = self.post("/generate", body(prompt, logprobs, **options))
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def stream(self, prompt: list[int], **options: object) -> Iterator[dict[str, Any]]:
-        """Parsed chunks of a streamed request; checks the closing [DONE]."""
+        """Yields parsed chunks of a streamed request; checks the final [DONE]."""
         with self.client.stream(
             "POST", "/generate", json={**body(prompt, True, **options), "stream": True}
         ) as answer:
@@ -76,7 +76,8 @@ def _lines(answer: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 def event_lines(answer: httpx.Response) -> Iterator[str]:
-    """The lines of a stream. Random text may hold line ends of Unicode, at which httpx's `iter_lines` cuts too."""
+    """Yields the lines of a stream. Random text may contain Unicode line ends, at which httpx's `iter_lines` would
+    also split."""
     rest = ""
     for piece in answer.iter_text():
         *whole, rest = (rest + piece).split("\n")

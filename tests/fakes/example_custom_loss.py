@@ -1,4 +1,4 @@
-"""A user's loss file as documents show it: no name in the flag, two log-prob tensors called logits."""
+"""A user's loss file as in the documentation: no function name in the flag, and log-prob tensors named logits."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def compute_loss(
     advantages: torch.Tensor,
     config: dict[str, Any],
 ) -> torch.Tensor:
-    """Clipped ratio to the reference, and a penalty for leaving it."""
+    """Returns the clipped ratio to the reference, with a penalty for leaving it."""
     gap = policy_logits - reference_logits
     ratio = torch.exp(gap)
     width = config.get("clip_range", 0.2)

@@ -1,4 +1,4 @@
-"""A custom loss of the signature that takes logits: the weighted likelihood of every response token."""
+"""A custom loss with the signature for logits: the weighted likelihood of every response token."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Fireworks AI over HTTP: control plane, trainer and deployment, with a real tiny model of this process behind them.
+"""A fake of Fireworks AI over HTTP: control plane, trainer and deployment, with a real tiny model in this process.
 
-Paths and fields are those that fireworks-ai 1.2.28 asks and reads. What it was asked lies in `FireworksHouse`.
+Paths and fields are those that fireworks-ai 1.2.28 uses. `FireworksHouse` records the requests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SHAPE = "accounts/fireworks/trainingShapes/tiny"
 
 @dataclass
 class FireworksHouse(TrainerHouse):
-    """What the fake keeps besides a trainer.
+    """State of the fake in addition to a trainer.
 
     Attributes:
-        live: what the deployment answers with; None: the base model. target: what it is loading.
-        loading: how many more looks at the deployment find it loading; it answers 425 meanwhile.
+        live: address of the served weights; None: the base model. target: address of the weights that are loading.
+            loading: number of further status requests answered with "loading"; meanwhile, requests get 425.
     """
 
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Types of what fixtures of several files return."""
+"""Types of shared fixtures."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Rows = list[dict[str, str]]
 
 
 class MakeTrainingArgs(Protocol):
-    """Arguments that train the model of a folder, with these values."""
+    """Returns arguments for training the model of a folder, with these values."""
 
     def __call__(self, model_folder: str, **values: object) -> Arguments: ...
 
 
 class MakeArgs(Protocol):
-    """Arguments of a training run on a tiny model, with these flags."""
+    """Returns arguments of a training run on a tiny model, with these flags."""
 
     def __call__(self, **flags: object) -> Arguments: ...
 
 
 class ParseArgs(Protocol):
-    """Parsed arguments of a run over these prompt rows; `words` are further ones of the command line."""
+    """Returns parsed arguments of a run over these prompt rows; `words` are further command-line arguments."""
 
     def __call__(
         self, rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random"
@@ -43,55 +43,55 @@ class ParseArgs(Protocol):
 
 
 class MakeRewardArgs(Protocol):
-    """The flags of rewards alone."""
+    """Returns only the flags of rewards."""
 
     def __call__(self, **flags: object) -> SimpleNamespace: ...
 
 
 class MakeTrainer(Protocol):
-    """A trainer of one rank with these flags."""
+    """Returns a single-rank trainer with these flags."""
 
     def __call__(self, **flags: object) -> Trainer: ...
 
 
 class MakeSamples(Protocol):
-    """Samples of different lengths; `changes` are attributes that all of them have."""
+    """Returns samples of different lengths; `changes` are attributes set on all of them."""
 
     def __call__(self, count: int = 6, seed: int = 0, **changes: object) -> list[Sample]: ...
 
 
 class MakeHinted(Protocol):
-    """One sample for each number of hints."""
+    """Returns one sample for each number of hints."""
 
     def __call__(self, hints: Sequence[int] = ..., seed: int = 0, **changes: object) -> list[Sample]: ...
 
 
 class RunRanks(Protocol):
-    """The results of a script that four processes run."""
+    """Returns the results of a script run by four processes."""
 
     def __call__(self, script: str, order: object) -> list[Any]: ...
 
 
 class GradientsOf(Protocol):
-    """Gradients of a model of transformers, by the names that its folder has."""
+    """Returns gradients of a transformers model by the folder's names."""
 
     def __call__(self, model: PreTrainedModel, /) -> dict[str, Tensor]: ...
 
 
 class AddEngine(Protocol):
-    """Records an engine where a run finds it."""
+    """Registers an engine in the run folder."""
 
     def __call__(self, run_dir: Path, url: str, name: str = "engine-0") -> None: ...
 
 
 class Visit(Protocol):
-    """The page's answer to a browser on this machine."""
+    """Returns the page's answer to a browser on this machine."""
 
     def __call__(self, path: str, **query: object) -> httpx.Response: ...
 
 
 class Talk(Protocol):
-    """The completion ids of a talk."""
+    """Returns the completion ids of a conversation."""
 
     def __call__(
         self, *texts: str, answer: str = "hello there", session: str = "s1", user: str = "ada"
@@ -99,6 +99,6 @@ class Talk(Protocol):
 
 
 class JudgeTurn(Protocol):
-    """Judges a turn; its sample is ready."""
+    """Judges a turn; its sample becomes ready."""
 
     def __call__(self, completion: str, score: float = 1.0, hint: str = "be short") -> None: ...

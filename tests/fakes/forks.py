@@ -1,4 +1,4 @@
-"""New processes that need not import torch: forks of one that has imported it and done no more."""
+"""New processes that need not import torch: forks of a process that has only imported it."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ for line in sys.stdin:
 
 
 class Forks:
-    """Runs scripts in forks of a process that has imported `modules`; that one starts with the first script."""
+    """Runs scripts in forks of a process that has imported `modules`; that process starts with the first script."""
 
     def __init__(self, *modules: str) -> None:
         self.modules = modules
         self._server: subprocess.Popen[str] | None = None
 
     def run(self, script: str, folder: Path, *words: list[Any], seconds: int = 250) -> list[str]:
-        """Each list of words is a process of its own, side by side, as `python -c script words`; what each printed.
+        """Runs `python -c script words` for each list of words in concurrent processes; returns their outputs.
 
-        Raises AssertionError with it when one fails or runs out of time; all of them have ended then.
+        Raises AssertionError with the output if a process fails or times out, after all processes have ended.
         """
         if self._server is None:
             self._server = subprocess.Popen(
@@ -106,7 +106,9 @@ class Forks:
         try:
             print(json.dumps(order), file=self._server.stdin, flush=True)
             return self._server.stdout.readline().strip()
-        except BaseException:  # the time limit of a test, too: the next test must not read this answer
+        except (
+            BaseException
+        ):  # includes the time limit of a test, after which the next test must not read this answer
             self.close()
             raise
 

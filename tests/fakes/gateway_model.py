@@ -1,4 +1,4 @@
-"""A model folder without weights: enough for a gateway."""
+"""A model folder without weights, which suffices for a gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORPUS = (
 
 
 def build_model(folder: Path, context: int = 2048) -> Path:
-    """A Qwen3 folder without weights: config and a byte-level BPE of a few hundred tokens."""
+    """Writes a Qwen3 folder without weights: config and a byte-level BPE of a few hundred tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

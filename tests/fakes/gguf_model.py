@@ -1,4 +1,4 @@
-"""A tiny Llama in a GGUF file, as llama.cpp's converter would write it."""
+"""A tiny Llama in a GGUF file, as written by llama.cpp's converter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = {
 
 
 def write_gguf(file: Path, pre: str = "smollm", template: str | None = TEMPLATE) -> LlamaForCausalLM:
-    """A random Llama of a few thousand parameters, quantized to 8 bits; returns the model that the file stands for."""
+    """Writes a random Llama of a few thousand parameters, quantized to 8 bits; returns the equivalent model."""
     torch.manual_seed(3)
     known = words()
     config = LlamaConfig(
@@ -61,19 +61,20 @@ def write_gguf(file: Path, pre: str = "smollm", template: str | None = TEMPLATE)
 
 
 def words() -> list[str]:
-    """Every byte as GPT-2 writes it, what the merges make of them, and the special ones in front."""
+    """Returns all bytes in GPT-2's form, the merged tokens, and the special tokens in front."""
     alphabet = sorted(ByteLevel.alphabet())
     return [*SPECIAL, *alphabet, *(merge.replace(" ", "") for merge in MERGES)]
 
 
 def rope_order(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """llama.cpp keeps the two halves of a head's rotation interleaved."""
+    """Converts to llama.cpp's order, in which the two halves of a head's rotation are interleaved."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def add(writer: gguf.GGUFWriter, name: str, weight: torch.Tensor) -> None:
-    """The weight in 8 bits, norms in 32, under llama.cpp's name; the model's own becomes what these stand for."""
+    """Adds the weight in 8 bits (norms in 32) under llama.cpp's name; sets the model's weight to the quantized
+    values."""
     outer = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}
     if name in outer:
         called = outer[name]

@@ -1,4 +1,4 @@
-"""A machine with GPUs as launch scripts see it: nvidia-smi, and Pythons that note what they are called with."""
+"""A machine with GPUs for launch scripts: nvidia-smi, and Pythons that record their arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ printf 'connections=%s SGLANG_PYTHON=%s\\n' "$CUDA_DEVICE_MAX_CONNECTIONS" "$SGL
 
 
 class GpuMachine:
-    """`env`: variables with which a script starts on it; `log`: what its Pythons were called with, a line a call."""
+    """`env`: variables with which a script starts on it; `log`: arguments of its Pythons, one line per call."""
 
     def __init__(self, folder: Path, gpus: int = 8, driver: str = "580.65.06", torch: str = "2.13.0") -> None:
         self.folder, self.log = folder, folder / "log"

@@ -1,4 +1,4 @@
-"""Logs as the programs write them: their lines, with everything in between that nobody said."""
+"""Session logs in the formats of the programs, including lines that are not messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_lines(file: Path, lines: list[Json]) -> Path:
 
 
 def openclaw_lines(*messages: Json, session: str = "oc-1") -> list[Json]:
-    """Session format 3: a header, a model, then a chain of messages."""
+    """Returns lines of session format 3: a header, a model, then a chain of messages."""
     stamp = "2026-11-20T08:00:00.000Z"
     lines: list[Json] = [
         {"type": "session", "version": 3, "id": session, "timestamp": stamp, "cwd": "/home/ann/work"},
@@ -61,7 +61,7 @@ def openclaw_returned(tool: str, text: str) -> Json:
 
 
 class ClaudeLog:
-    """Lines of a Claude Code session; each hangs on the one before unless it names another."""
+    """Lines of a Claude Code session; each refers to the previous one unless it names another."""
 
     def __init__(self, session: str = "cc-1") -> None:
         self.lines: list[Json] = [{"type": "file-history-snapshot", "messageId": "x", "snapshot": {}}]
@@ -99,7 +99,8 @@ def use(id_: str, name: str, **arguments: object) -> Json:
 
 
 def hermes_database(file: Path, *rows: tuple[str, str | None, str | None, str | None, int]) -> Path:
-    """A state.db of Hermes 0.19 (the columns that are read, and some that are not) with one session and one of cron."""
+    """Writes a state.db of Hermes 0.19 (the columns that are read, and some others) with one session and one cron
+    session."""
     with sqlite3.connect(file) as connection:
         connection.executescript(
             "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, model TEXT, system_prompt TEXT,"

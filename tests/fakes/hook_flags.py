@@ -1,4 +1,4 @@
-"""The flags that a trainer hands to the hooks of openclaw, without a trainer."""
+"""The flags that a trainer passes to the hooks of openclaw, without a trainer."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ TRAINER: dict[str, Any] = {
 
 
 def hook_flags(location: str | None = None, **changes: object) -> SimpleNamespace:
-    """All of them; flags of the hooks that are not named have their defaults."""
+    """Returns all flags; unnamed flags of the hooks have their defaults."""
     where = {"rl_buffer_url": location if location and "://" in location else None}
     where["rl_buffer_dir"] = None if where["rl_buffer_url"] else location
     return SimpleNamespace(**(TRAINER | where | changes))
 
 
 def hook_settings(location: str | None = None, **changes: object) -> HookSettings:
-    """The same, as the hooks read them."""
+    """Returns the same flags as the hooks' settings."""
     return HookSettings.of(hook_flags(location, **changes))
 
 
 def pipeline_on(store: RolloutStore, args: object) -> BatchPipeline:
-    """A pipeline of these flags on a store that is open, with no memory of earlier batches."""
+    """Returns a pipeline with these flags on an open store, without state of earlier batches."""
     return BatchPipeline(store, HookSettings.of(args))
 
 
 def rows_of(
     args: object, store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int
 ) -> list[dict[str, Any]]:
-    """The rows of these samples."""
+    """Returns the rows of these samples."""
     return pipeline_on(store, args).prepare(records, rollout_id).rows

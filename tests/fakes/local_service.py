@@ -1,4 +1,5 @@
-"""A service that rents out a real tiny model of this process: what an address names never changes, and it can be away."""
+"""A fake service that rents out a real tiny model in this process. Saved weights never change, and the service can be
+made unavailable."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ Value = TypeVar("Value")
 
 @dataclass
 class House:
-    """What all clients of one test see.
+    """Shared state of all clients of one test.
 
     Attributes:
-        away: how many of the next questions fail. refuses: whether a sequence is refused.
-        asked: names of the calls. loaded: the address that an exclusive service answers with.
+        away: number of the next requests that fail. refuses: whether a sequence is rejected. asked: names of the
+            calls. loaded: address of the weights that an exclusive service uses.
     """
 
     kept: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ HOUSE = House()
 
 
 def move_in() -> House:
-    """A house without anything in it, for one test."""
+    """Returns an empty state for one test."""
     HOUSE.__init__()  # type: ignore[misc]
     return HOUSE
 
@@ -110,7 +111,7 @@ class LocalService:
 
 
 def log_probs(model: PreTrainedModel, ids: Sequence[int]) -> Tensor:
-    """Of ids 1 to N - 1 at temperature 1."""
+    """Returns the log-probs of ids 1 to N - 1 at temperature 1."""
     tokens = torch.tensor([list(ids)])
     values = torch.log_softmax(model(input_ids=tokens).logits[0, :-1].float(), -1)
     return values.gather(-1, tokens[0, 1:, None]).squeeze(-1)
@@ -152,7 +153,7 @@ class LocalSampler:
 
 
 class LocalTrained:
-    """All weights are trained, so that a trainer of whole models must do exactly the same."""
+    """Trains all weights, so that the result must equal that of a full-model trainer."""
 
     def __init__(self, model: PreTrainedModel, optimizer: dict[str, Any] | None) -> None:
         self.model = model

@@ -1,4 +1,4 @@
-"""Random LoRA adapters of a model folder, in PEFT's format, and what they make of the model."""
+"""Random LoRA adapters of a model folder in PEFT's format, and the merged model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def save_adapter(
     size: float = 0.2,
     **config: Any,
 ) -> Path:
-    """An adapter of the linear layers that are called so; `size`: about of its entries."""
+    """Writes an adapter of the named linear layers; `size`: approximate size of its entries."""
     folder.mkdir(parents=True, exist_ok=True)
     draws = torch.Generator().manual_seed(seed)
     weights = load_file(model / "model.safetensors")
@@ -47,7 +47,7 @@ def save_adapter(
 
 
 def merge(model: Any, folder: Path) -> Any:
-    """The model of transformers with an adapter added to its weights, in place."""
+    """Returns the transformers model with an adapter merged in place."""
     config = json.loads((folder / "adapter_config.json").read_text())
     tensors = load_file(folder / "adapter_model.safetensors")
     weights = dict(model.named_parameters())

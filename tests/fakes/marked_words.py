@@ -1,5 +1,5 @@
-"""Searches every file of a folder for marked words, as a thief of the disk would: compressed columns, pages of databases
-that hold no row any more, token ids."""
+"""Searches all files of a folder for marked words, like a thief of the disk: also in compressed columns, unused
+database pages and token ids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TENSORS = (".safetensors", ".distcp")
 
 
 def files_with(folder: Path, words: Sequence[str], ids: Mapping[str, Sequence[int]]) -> dict[str, set[str]]:
-    """Returns the words that each file below a folder holds, by its path; files without any are left out.
+    """Returns the words in each file below a folder, by path; files without any are omitted.
 
     Args:
-        ids: token ids by name, looked for as the store and JSON files write them; a hit counts as that name.
+        ids: token ids by name, searched in the formats of the store and of JSON files; a match counts as that name.
     """
     holding: dict[str, set[str]] = {}
     packed = {array("i", one).tobytes(): name for name, one in ids.items()}

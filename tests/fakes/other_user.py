@@ -1,4 +1,4 @@
-"""Another account of this machine, as far as a test can be one: sockets and files that it made. Needs root."""
+"""Simulates another user of this machine with sockets and files that this user created. Needs root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def another_user() -> Iterator[None]:
-    """Files made inside belong to another user."""
+    """Files created inside belong to another user."""
     os.seteuid(NOBODY)
     try:
         yield
@@ -33,7 +33,7 @@ def connection_of_another_user(host: str, port: int) -> socket.socket:
 
 
 def answer_to_another_user(host: str, port: int, method: str, path: str, headers: str = "") -> bytes:
-    """The whole answer to a request that an account without a key sends."""
+    """Returns the whole answer to a request from another user without a key."""
     with connection_of_another_user(host, port) as connection:
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 2\r\nConnection: close\r\n"

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, which skip where none is installed."""
+"""A real PostgreSQL server for tests, which are skipped if it is not installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claw_lab.benchmarks.faults.postgresql import PostgresServer
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """The URL of a real PostgreSQL server in a temporary folder, behind a Unix socket."""
+    """Yields the URL of a real PostgreSQL server in a temporary folder, on a Unix socket."""
     try:
         server = PostgresServer()
     except FileNotFoundError as error:

@@ -1,4 +1,5 @@
-"""A fake SGLang server: answers take as long as they are long, and it fails, aborts and changes weights as told."""
+"""A fake SGLang server: the time of an answer depends on its length, and it fails, aborts and changes weights on
+request."""
 
 from __future__ import annotations
 
@@ -15,11 +16,10 @@ Request = dict[str, Any]
 
 
 class FakeEngine:
-    """Set its attributes at any time.
+    """Its attributes may be set at any time.
 
     Attributes:
-        version: of the weights, of every token sampled from now on.
-        length: tokens of the answer to a request, before its limit.
+        version: weight version of all tokens sampled from now on. length: tokens of an answer, before its limit.
         seconds_per_token: 0 answers at once.
         failure: HTTP status for a request instead of an answer, None for none.
         requests, aborted: the requests, in order; request ids.

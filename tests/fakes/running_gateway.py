@@ -1,4 +1,4 @@
-"""A gateway in a thread, and what tests look at."""
+"""A gateway in a thread, with access to its parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "secret-key"
 
 @dataclass
 class RunningGateway:
-    """A gateway in a thread, with what tests look at."""
+    """A gateway in a thread, with access to its parts."""
 
     url: str
     app: Any
@@ -32,7 +32,7 @@ class RunningGateway:
     opened: contextlib.ExitStack
     """Closed after the test."""
     stop: Callable[[], None] = lambda: None
-    """Ends it; the test's end does so too."""
+    """Stops it; so does the end of the test."""
 
     @property
     def tokenizer(self) -> openclaw_tokenizer.Tokenizer:
@@ -56,13 +56,13 @@ class RunningGateway:
         return store
 
     def says(self, text: str) -> list[int]:
-        """Make the engine answer this; returns the ids."""
+        """Makes the engine answer with this text; returns the ids."""
         self.engine.say = [*self.tokenizer.encode(text), self.tokenizer.token_id("<|im_end|>")]
         return self.engine.say
 
     @staticmethod
     def wait_for(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-        """Polls until true. Raises AssertionError after `timeout_s`."""
+        """Polls until the condition is true. Raises AssertionError after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if found := condition():
@@ -75,6 +75,6 @@ class RunningGateway:
 
 
 class StartGateway(Protocol):
-    """A gateway with these settings, in front of its usual engine and these `engines`."""
+    """Starts a gateway with these settings, connected to the default engine and `engines`."""
 
     def __call__(self, engines: tuple[FakeEngine, ...] = (), **changes: object) -> RunningGateway: ...

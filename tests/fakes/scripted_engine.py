@@ -1,4 +1,4 @@
-"""An engine whose answers are scripted to the token, over HTTP that breaks where a test says so."""
+"""An engine whose answers are scripted by token, over HTTP that breaks when a test requests it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any
 
 @dataclass
 class FakeEngine:
-    """SGLang's `/generate`, scripted. `say` is what it samples, in ids, for any prompt.
+    """SGLang's `/generate`, scripted. `say` are the ids that it samples for any prompt.
 
-    Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
-    tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried; `adapters` the loaded ones (None: it serves none), as the
-    embedded engine does it or, without `counts_adapters`, as SGLang; `score` the log-prob of the ids behind a place.
-    `cached`: prompt tokens of each request that it has in its cache.
-    `incremental`: as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
-    `completion_tokens` counts all.
+    A prompt that starts with an earlier prompt and a part of its answer is continued. After `die_after` tokens it
+    drops all connections for `down` seconds. After `switch_after` tokens `version` increases by one. `tries` are the
+    answers of tried versions. `adapters` are the loaded adapters (None: not supported), as in the embedded engine or,
+    without `counts_adapters`, in SGLang. `score` is the log-prob of the ids after a position. `cached`: cached prompt
+    tokens of each request. `incremental`: as with --incremental-streaming-output, an event has only new ids and
+    log-probs, and `completion_tokens` counts all.
     """
 
     say: list[int] = field(default_factory=list)
@@ -67,7 +66,7 @@ class FakeEngine:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(20)
 
     def end(self) -> None:
-        """For good, with its thread."""
+        """Stops it permanently, with its thread."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
@@ -157,7 +156,7 @@ class FakeEngine:
             self._whole(writer, 200, {"success": True})
 
     def _lacks(self, name: str, writer: asyncio.StreamWriter) -> None:
-        """As the embedded engine says it, or as SGLang does, in a stream that ends with it."""
+        """Sends the error of the embedded engine, or SGLang's error in a stream that ends with it."""
         if self.counts_adapters:
             self._whole(writer, 404, {"error": {"message": "not loaded", "code": "adapter_not_loaded"}})
             return
@@ -169,14 +168,14 @@ class FakeEngine:
         )
 
     def _score(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        """Log-probs of a prompt's own ids: `score` of the ids and where they begin, spread over them."""
+        """Returns log-probs of a prompt's ids: `score` of the ids and their start, spread over them."""
         ids, start = body["input_ids"], body["logprob_start_len"]
         each = self.score(ids, start) / (len(ids) - start - 1)
         rows = [[None, ids[start], None], *([each, token, None] for token in ids[start + 1 :])]
         self._whole(writer, 200, {"meta_info": {"input_token_logprobs": rows}})
 
     def forget_prompts(self) -> None:
-        """A prompt that was asked before gets what the engine says now."""
+        """Clears the answers to earlier prompts."""
         self._prompts.clear()
 
     def _try(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
@@ -193,7 +192,7 @@ class FakeEngine:
         writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(data), data))
 
     def _plan(self, prompt: list[int]) -> tuple[list[int], int]:
-        """(the answer to this prompt, how much of it the prompt has already)."""
+        """Returns (the answer to this prompt, how much of it the prompt already contains)."""
         for known, answer in self._prompts:
             done = len(prompt) - len(known)
             if done > 0 and prompt[: len(known)] == known and prompt[len(known) :] == answer[:done]:
@@ -242,7 +241,7 @@ class FakeEngine:
 
     @staticmethod
     def log_prob(position: int, token: int) -> float:
-        """What it says of a token: told by its place in prompt and answer together."""
+        """Returns the log-prob of a token, computed from its position in prompt and answer."""
         return -((position * 7 + token * 3) % 97) / 97 - 0.001
 
     def _spans(self, done: int, count: int) -> list[tuple[int, int, int]]:

@@ -1,7 +1,7 @@
-"""Sessions of a service's SDK end with the test that opened them.
+"""Closes a service SDK's sessions at the end of the test that opened them.
 
-The SDKs of Tinker and of Fireworks send heartbeats from a thread for as long as nobody closes the session: of a server
-that is gone, they complain for the rest of the tests.
+The SDKs of Tinker and Fireworks send heartbeats from a thread until the session is closed; after the server has
+ended, they would log errors during all later tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 @contextmanager
 def sessions_end(library: str) -> Iterator[None]:
-    """`library`: package of the SDK that opens sessions; without it nothing is done, and tests that need it skip."""
+    """`library`: package of the SDK; if it is not installed, nothing is done, and tests that need it are skipped."""
     if find_spec(library.partition(".")[0]) is None:
         yield
         return

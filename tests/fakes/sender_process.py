@@ -1,4 +1,4 @@
-"""The process that broadcasts weights, without Ray: forked from one that has torch, so another one is there at once."""
+"""The process that broadcasts weights, without Ray: forked from a process with torch, so that it starts at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PRELOAD = ["slime.engines.sglang.sender", "uvicorn", "transformers.models.qwen3.
 
 
 def context() -> Any:
-    """Forks from a process that has imported what sender and engine need, so that a start costs no import."""
+    """Returns a context that forks from a process with the imports of sender and engine, so that a start needs no
+    import."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(PRELOAD)
     return found
@@ -60,7 +61,8 @@ class SenderProcess:
 
     @staticmethod
     def answer(process: Any, pipe: Connection, one_at_a_time: threading.Lock, words: tuple[Any, ...]) -> Any:
-        """Raises what the process raised; EOFError when it was killed, also where somebody else still holds its end."""
+        """Raises the exception of the process; EOFError if it was killed, even if another process still has its end
+        of the pipe open."""
         with one_at_a_time:
             pipe.send(words)
             while not pipe.poll(0.2):
@@ -102,5 +104,5 @@ def serve(pipe: Connection, shares: bool) -> None:
             return
         try:
             pipe.send((True, getattr(sender, method)(*words)))
-        except Exception as error:  # whatever it is, it is the answer
+        except Exception as error:  # any exception is the answer
             pipe.send((False, error))

@@ -1,4 +1,4 @@
-"""An ASGI application of a test, on a free port of this process."""
+"""Serves an ASGI application of a test on a free port of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[str]:
-    """Its base URL, as long as the block runs."""
+    """Yields its base URL while the block runs."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

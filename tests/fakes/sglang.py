@@ -1,9 +1,9 @@
-"""A server with the control calls of SGLang 0.5.23 over a real tiny model, which can be told to fail as engines do.
+"""A server with the control calls of SGLang 0.5.23 over a real tiny model, with faults like those of engines.
 
-`fault`: "loads_nothing" (200, and the old weights stay), "stale_head" (all but the LM head is loaded), "refuses"
-(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version), "ends" (over a bucket:
-no answer, and it is started again). Weights by broadcast come to the real gloo ranks of `sglang_group.py`, which has
-faults of its own.
+`fault`: "loads_nothing" (200, but the old weights stay), "stale_head" (loads all but the LM head), "refuses" (200
+with success false), "breaks" (500), "keeps_version" (loads, but reports the old version), "ends" (exits during a
+bucket without an answer, and is restarted). Broadcast weights go to the real gloo ranks of `sglang_group.py`, which
+has its own faults.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class FakeSGLang:
-    """One set of weights; `calls` lists the control calls that came.
+    """One set of weights; `calls` lists the received control calls.
 
-    `blind`: its machine does not see the trainer's folders. `tp`: ranks, each with a copy of the weights.
+    `blind`: its machine cannot access the trainer's folders. `tp`: ranks, each with a copy of the weights.
     """
 
     def __init__(self, folder: Path, load: Callable[[Path], PreTrainedModel], tp: int = 1) -> None:
         self.load = load
         self.model = load(folder)
-        # As in vLLM, a tied head is a tensor of its own, so that it can be left behind.
+        # as in vLLM, a tied head is a separate tensor, so that it can become stale
         self.head = self.model.get_input_embeddings().weight.detach().clone()
         self.path, self.version = str(folder), "default"
         self.fault: str | None = None
@@ -51,7 +51,7 @@ class FakeSGLang:
         self.group = Group(self, tp)
 
     def start_again(self) -> None:
-        """As with the first weights, and without what it was told."""
+        """Restarts with the initial weights and without the state of earlier calls."""
         self.starts += 1
         self.model = self.load(self.first)
         self.head = self.model.get_input_embeddings().weight.detach().clone()
@@ -157,7 +157,7 @@ class FakeSGLang:
 
 
 class Running:
-    """A fake in a thread of its own."""
+    """A fake in its own thread."""
 
     def __init__(self, fake: FakeSGLang) -> None:
         self.fake = fake
@@ -172,13 +172,13 @@ class Running:
         self.url = f"http://127.0.0.1:{port}"
 
     def close(self) -> None:
-        """Does not wait for a request that hangs: its thread ends with the group's own timeout."""
+        """Does not wait for a hanging request: its thread ends with the group's own timeout."""
         self.server.should_exit = True
         self.thread.join(10)
 
 
 def serve(folder: str, port: int, fault: str | None) -> None:
-    """In a process of its own, which may be killed."""
+    """Serves in a separate process, which may be killed."""
     torch.set_num_threads(1)
     fake = FakeSGLang(Path(folder), plain_model)
     fake.fault, fake.blind = fault, True

@@ -1,6 +1,7 @@
-"""The routes of SGLang 0.5.23 by which weights are broadcast, with a real gloo rank for each of the engine's ranks.
+"""The routes of SGLang 0.5.23 for broadcast weights, with a real gloo rank for each of the engine's ranks.
 
-`fault` of the engine: "refuses_group" (400), "never_joins" (waits for a key that nobody writes), "load_fails" (400 at
+`fault` of the engine: "refuses_group" (400), "never_joins" (waits for a key that is never written), "load_fails" (400
+at
 the second bucket, after the first was loaded), "hangs" (the first bucket's answer does not come, not even when the
 sender has gone), "stale_rank" (the last rank keeps its old weights), "dies_joining", "dies_receiving", "dies_ending"
 (kill -9 of the own process at that point); "loads_nothing" and "stale_head" as when reading from disk.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 TIMEOUT = timedelta(seconds=90)
-"""SGLang waits 30 minutes; here a group that nobody completes must not outlive the test run."""
+"""SGLang waits 30 minutes; here, an incomplete group must not outlive the test run."""
 
 
 def said(success: bool, message: str = "") -> Response:
@@ -40,7 +41,7 @@ def said(success: bool, message: str = "") -> Response:
 
 @dataclass
 class FlattenedTensorMetadata:
-    """The fields of the class of that name in `sglang.srt.weight_sync.tensor_bucket`."""
+    """The fields of the class of the same name in `sglang.srt.weight_sync.tensor_bucket`."""
 
     name: str
     shape: torch.Size
@@ -51,7 +52,7 @@ class FlattenedTensorMetadata:
 
 
 class Unpickler(pickle.Unpickler):
-    """Opens what SGLang's own lets in: torch's parts of a shared tensor, and the class above."""
+    """Unpickles what SGLang's own unpickler accepts: torch's parts of a shared tensor, and the class above."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"):
@@ -88,7 +89,7 @@ class Group:
                 if name == "take" and self.engine.group.fault == "ends":
                     self.engine.start_again()
                     request.receive.__self__.transport.abort()  # type: ignore[attr-defined]
-                method = getattr(self.engine.group, name)  # an engine that starts again has another group
+                method = getattr(self.engine.group, name)  # a restarted engine has another group
                 return await run_in_threadpool(method, await request.json())
 
             return answer
@@ -104,7 +105,7 @@ class Group:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def copy_to_others(self) -> None:
-        """Ranks beyond the first hold copies of their own."""
+        """Copies the weights to the ranks after the first, which have their own copies."""
         named = {**dict(self.engine.model.named_parameters()), "lm_head.weight": self.engine.head}
         self.others = [{name: x.detach().clone() for name, x in named.items()} for _ in range(self.tp - 1)]
 
@@ -125,7 +126,7 @@ class Group:
         return said(True)
 
     def rank(self, address: tuple[str, int], name: str, rank: int, size: int) -> Any:
-        """What torch makes for a gloo group of that name, without its registry, which holds one rank a process."""
+        """Creates torch's gloo group of that name without torch's registry, which allows one rank per process."""
         store = dist.TCPStore(*address, size, is_master=False, timeout=TIMEOUT)
         if self.fault == "never_joins":
             store.get("a key that nobody writes")
@@ -187,7 +188,7 @@ class Group:
         return said(True)
 
     def take(self, body: dict[str, Any]) -> Response:
-        """A bucket that lies in memory, in the form of SGLang's flattened buckets."""
+        """Receives a bucket in memory, in the format of SGLang's flattened buckets."""
         if not self.open:
             return said(False, "update_weights_from_tensor must run between begin and end")
         assert body["load_format"] == "flattened_bucket" and not body["abort_all_requests"]

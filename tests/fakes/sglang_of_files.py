@@ -1,5 +1,5 @@
-"""Stands for the Python that has SGLang, as `sglang_python.py` does, and serves what a folder holds: its log-probs are
-those of `probe.json` there, its digests those of the file's bytes. Standard library alone, so that many start soon."""
+"""Replaces the Python with SGLang, like `sglang_python.py`, and serves a folder: its log-probs are those of
+`probe.json`, its digests those of the file's bytes. Uses only the standard library, so that many start quickly."""
 
 import argparse
 import hashlib
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 VERSION = "0.5.23"
-words = sys.argv[3:]  # behind -P and child.py
+words = sys.argv[3:]  # after -P and child.py
 if words[:1] == ["--check"]:
     print(json.dumps({"version": VERSION}))
     sys.exit(0)
@@ -33,7 +33,7 @@ def digests():
 
 
 def generate(body):
-    """A probe asks for the prompt's log-probs; a rollout gets a word, after a while."""
+    """A probe requests the prompt's log-probs; a rollout gets a word after a delay."""
     if body.get("logprob_start_len") == 0:
         scores = json.loads((Path(state["model_path"]) / "probe.json").read_text())["log_probs"]
         return {"meta_info": {"input_token_logprobs": [[None, 0, None], *([one, 0, None] for one in scores)]}}

@@ -1,6 +1,6 @@
-"""What SGLang 0.5.23 makes of ids with pictures (`BaseMultimodalProcessor._expand_input_ids`), by its contract.
+"""The expansion of ids with images in SGLang 0.5.23 (`BaseMultimodalProcessor._expand_input_ids`).
 
-`claw_lab.long.sglang_pictures` tries the same with the function of an installed SGLang.
+`claw_lab.long.sglang_pictures` checks the same with an installed SGLang.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 
 def expanded(ids: Sequence[int], counts: Sequence[int], mark: int) -> list[int]:
-    """Each mark becomes as many as its picture has tokens, and other ids stay. Raises ValueError for other marks than
-    pictures: SGLang would decode the ids and tokenize their text."""
+    """Repeats each mark for each of its image's tokens, and keeps other ids. Raises ValueError if the numbers of
+    marks and images differ: SGLang would decode the ids and tokenize their text."""
     if list(ids).count(mark) != len(counts):
         raise ValueError("not one mark for each picture")
     left = iter(counts)

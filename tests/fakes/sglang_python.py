@@ -1,4 +1,4 @@
-"""Stands for the Python that has SGLang: takes `child.py`'s place, checks a few flags, serves what a launcher asks."""
+"""Replaces the Python with SGLang: stands in for `child.py`, checks some flags, and serves a launcher's requests."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 VERSION = os.environ.get("FAKE_SGLANG_VERSION", "0.5.23")
 PATHS = os.environ.get("FAKE_SGLANG_ROUTES", "").split()
-words = sys.argv[3:]  # behind -P and child.py
+words = sys.argv[3:]  # after -P and child.py
 check = words[:1] == ["--check"]
 parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in (
@@ -49,7 +49,7 @@ paused = threading.Event()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/health` as SGLang 0.5.23 has it: with generation it waits while the engine is paused, then says 503."""
+    """`/health` as in SGLang 0.5.23: with generation it waits while the engine is paused, then returns 503."""
 
     def do_GET(self):
         if self.path == "/health" and GENERATES and paused.is_set():
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if os.environ.get("FAKE_SGLANG_DRAINS"):  # as SGLang does after TERM while requests are open, without end
+if os.environ.get("FAKE_SGLANG_DRAINS"):  # like SGLang after SIGTERM while requests are open, without end
     signal.signal(signal.SIGTERM, lambda *_: threading.Timer(20.0, os._exit, (1,)).start())
 print("chatter on stdout that is no ready line", flush=True)
 ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()

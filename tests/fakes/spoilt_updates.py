@@ -1,6 +1,6 @@
-"""Hooks of a run whose updates are spoilt on purpose: RUN_DIR/spoil.json names them, {"VERSION": KIND}.
+"""Hooks of a run whose updates are corrupted on purpose: RUN_DIR/spoil.json lists them, {"VERSION": KIND}.
 
-Also ends the process that calls them at the points that RUN_DIR/die.json names, one after the other: {"at": [POINT]}.
+Also ends the calling process at the points listed in RUN_DIR/die.json, one after the other: {"at": [POINT]}.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def after_weights_are_written(args: Arguments, version_dir: str, rollout_engines
 
 
 def gate_samples(args: Arguments, rollout_id: int, version: int) -> list[Any]:
-    """Called in the middle of an examination, and at the start of a run. With --gate-engine cpu there is a wish, which
-    every answer obeys."""
+    """Called during a gate check, and at the start of a run. With --gate-engine cpu there is a request that every
+    answer follows."""
     if version > 1:
         die(args, "examined")
     if args.gate_engine != "cpu":

@@ -1,6 +1,7 @@
-"""Tinker's protocol over HTTP as skyrl 0.4.0 answers it to SDK 0.25: compared with recorded answers of that server.
+"""Tinker's protocol over HTTP as skyrl 0.4.0 answers SDK 0.25; compared with recorded answers of that server.
 
-A real tiny model of this process is behind it."""
+It uses a real tiny model in this process.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ STOPS = {True: pb.STOP_REASON_STOP, False: pb.STOP_REASON_LENGTH}
 
 
 class TinkerHouse(TrainerHouse):
-    """What the fake keeps. `model`: the only base model. `key`: the only one that is taken; "": any."""
+    """State of the fake. `model`: the only base model. `key`: the only accepted one; "": any."""
 
     key = ""
 
@@ -59,7 +60,7 @@ def app(house: TinkerHouse) -> Starlette:
 
 
 def request_of(message: Any) -> Body:
-    """A request for a pass, as JSON would have it."""
+    """Returns a training request as JSON data."""
     data = []
     for datum in message.data:
         chunks = [
@@ -108,7 +109,7 @@ def create_model(house: TinkerHouse, body: Body) -> Body:
 
 
 def made_model(house: TinkerHouse, body: Body) -> Body:
-    """Its name is known at once, whether it works is not."""
+    """Returns the name of a model at once; whether it works is known later."""
     queued: Body = later(create_model)(house, body)
     result = house.results[queued["request_id"]]
     name = "model_refused" if isinstance(result, Refused) else result["model_id"]

@@ -1,4 +1,4 @@
-"""One talk with a server of Tinker's protocol, through the SDK, and the shape of everything that the server answered."""
+"""A conversation with a Tinker server through the SDK, and the shapes of all its answers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ IDS = [5, 9, 13, 21, 3]
 SEQUENCE = TrainingSequence(IDS, [-1.0] * 4, [0.0, 1.0, 1.0, -1.0])
 ADAM = AdamStep(1e-3, 0.9, 0.98, 1e-8, 0.0, 1.0)
 BESIDE = ("session_heartbeat", "telemetry", "client/dynamic_config")
-"""Sent by the clock, or as flags of the server's owner."""
+"""Sent by a timer, or as flags of the server's owner."""
 PROTO = "application/x-protobuf"
 
 
 def talk(url: str, model: str) -> None:
-    """Everything that our service asks of such a server, and one thing that it refuses."""
+    """Makes all requests that our service sends to such a server, and one that it rejects."""
     service = TinkerService(ServiceSettings(model, url, rank=8))
     service.check()
     base, trained = service.sampler(None), service.new()
@@ -47,7 +47,7 @@ def talk(url: str, model: str) -> None:
 
 
 def recorded(url: str, model: str, say: Callable[[str, str], None] = talk) -> list[list[Any]]:
-    """[call, status, shape of the answer] of each request of a talk with the server at `url`."""
+    """Returns [call, status, shape of the answer] for each request to the server at `url`."""
     found: list[list[Any]] = []
     calls: dict[str, str] = {}
 
@@ -82,7 +82,7 @@ def recorded(url: str, model: str, say: Callable[[str, str], None] = talk) -> li
 
 
 def shape(value: Any, model: str) -> Any:
-    """Types in place of values; the text of a refusal stays, without the model's name."""
+    """Replaces values by their types; error texts are kept, without the model's name."""
     if isinstance(value, dict):
         return {
             name: refusal(one, model) if name == "detail" else shape(one, model)
@@ -98,7 +98,7 @@ def refusal(text: Any, model: str) -> str:
 
 
 def proto(about: str, content: bytes) -> dict[str, Any]:
-    """What such an answer holds, in counts."""
+    """Returns the content of such an answer, as counts."""
     if about.endswith("asample"):
         sampled = pb.SampleResponse.FromString(content)
         [one] = sampled.sequences

@@ -14,7 +14,7 @@ EOS = 3
 
 
 def save_model(folder: Path, seed: int, tie: bool = True) -> Path:
-    """A random Qwen3 (hidden 32, 2 layers), with logits spread enough to make sampling interesting."""
+    """Writes a random Qwen3 (hidden 32, 2 layers) whose logits vary enough for meaningful sampling."""
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
@@ -40,7 +40,7 @@ def save_model(folder: Path, seed: int, tie: bool = True) -> Path:
 
 
 def _tokenizer() -> Any:
-    """Byte-level: id 4 + i is a byte, ids above are pairs of letters."""
+    """Returns a byte-level tokenizer: id 4 + i is a byte, higher ids are pairs of letters."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -56,7 +56,7 @@ def _tokenizer() -> Any:
 
 
 _loading = threading.Lock()
-"""`from_pretrained` switches tying off for the process while it loads; two at once in threads leave it off."""
+"""`from_pretrained` disables tying for the process while it loads; two concurrent loads would leave it disabled."""
 
 
 def plain_model(folder: Path) -> Any:

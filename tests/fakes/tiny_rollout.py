@@ -1,4 +1,4 @@
-"""Hooks of a run without people: made-up samples, a small service, and a file that names the live versions."""
+"""Hooks of a run without people: generated samples, a small service, and a file that lists the live versions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(args: Arguments, endpoints: dict[str, list[str]]) -> list[dict[str, An
 def generate_rollout(
     args: Arguments, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> Any:
-    """The same samples for the same rollout id."""
+    """Returns the same samples for the same rollout id."""
     time.sleep(args.seconds_a_batch)
     samples = [sample(rollout_id, index) for index in range(2)]
     if rollout_id == args.spoilt_rollout:

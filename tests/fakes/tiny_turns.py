@@ -1,4 +1,4 @@
-"""Fixtures: turns of tiny-claw as the gateway stores them."""
+"""Fixtures: turns of tiny-claw in the gateway's form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chat_format(prompts: HintedPrompts) -> ChatFormat:
 
 @pytest.fixture
 def make_turn(chat_format: ChatFormat) -> Callable[..., Turn]:
-    """f(messages=..., answer=..., **changes): a turn whose prompt is rendered as the gateway renders it."""
+    """f(messages=..., answer=..., **changes): a turn whose prompt is rendered like in the gateway."""
     numbers = itertools.count()
 
     def make(

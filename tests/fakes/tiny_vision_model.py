@@ -1,4 +1,4 @@
-"""A random Qwen3-VL in a folder, with tokenizer and template; pictures; transformers' forward pass as the reference."""
+"""A random Qwen3-VL folder with tokenizer and template; images; transformers' forward pass as the reference."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def save_vision_model(folder: Path, seed: int, **changes: object) -> Path:
 
 
 def picture(width: int, height: int, seed: int = 0) -> str:
-    """A picture of coloured noise, as a chat message names it."""
+    """Returns an image of coloured noise in the form of a chat message."""
     from PIL import Image
 
     noise = random.Random(seed).randbytes(width * height * 3)
@@ -68,7 +68,7 @@ def picture(width: int, height: int, seed: int = 0) -> str:
 
 
 def message(*parts: str, role: str = "user") -> dict[str, Any]:
-    """A message of texts and pictures."""
+    """Returns a message of texts and images."""
     content = [
         {"type": "image_url", "image_url": {"url": part}}
         if part.startswith("data:")
@@ -87,7 +87,8 @@ def load_reference(folder: Path) -> Any:
 
 
 def reference_log_probs(model: PreTrainedModel, sample: Sample) -> list[float]:
-    """Of the response, by transformers alone, which finds images by their tokens and positions by itself."""
+    """Returns log-probs of the response by transformers alone, which finds images by their tokens and computes
+    positions itself."""
     types = torch.zeros(1, len(sample.tokens), dtype=torch.int)
     images: dict[str, Any] = {}
     if sample.images:

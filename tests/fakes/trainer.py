@@ -1,6 +1,6 @@
-"""What trainers of Tinker's protocol do, request by request, with a real tiny model of this process behind them.
+"""The trainer behind Tinker's protocol, request by request, with a real tiny model in this process.
 
-A request's answer names its result (`request_id`), which is asked for later.
+An answer gives the id of its result (`request_id`), which is requested later.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class TrainerHouse:
 
 
 class Refused(Exception):
-    """What a server answers with status 400."""
+    """An error answer with status 400."""
 
 
 Call = Callable[[Any, Body], Any]
 
 
 def later(answer: Call) -> Call:
-    """As servers do it: a request's id now, its result when that is asked for."""
+    """Answers as servers do: with the request's id now, and the result on a later request."""
 
     def queue(house: TrainerHouse, body: Body) -> Body:
         name = str(len(house.results) + 1)

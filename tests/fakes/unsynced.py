@@ -1,4 +1,4 @@
-"""Stores that do not wait for the disk: a dozen milliseconds for each sync, in a thousand tests."""
+"""Stores that do not wait for the disk, because a sync takes a dozen milliseconds, in a thousand tests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 from openclaw.store import database
 
 SETTINGS = database._sqlite_settings
-"""What a connection of the product sets, synchronous writes included."""
+"""The product's connection settings, including synchronous writes."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def unsynced_stores() -> Iterator[None]:
-    """SQLite stores of this process survive a kill of the process, not a power loss. Other processes sync."""
+    """SQLite stores of this process survive a kill of the process, but not a power loss. Other processes sync."""
 
     def settings(durable: bool) -> Any:
         on_connect = SETTINGS(durable)
 
         def connect(connection: Any, record: Any) -> None:
-            # before the journal is made, which is synced as well, and after the product's own choice
+            # before the journal is created, which would be synced too, and after the product's own setting
             connection.execute("PRAGMA synchronous = OFF").close()
             on_connect(connection, record)
             connection.execute("PRAGMA synchronous = OFF").close()

@@ -1,7 +1,7 @@
-"""vLLM's AsyncLLM over a real tiny model: the calls that our server makes, and the faults that engines have.
+"""vLLM's AsyncLLM over a real tiny model: the calls that our server makes, and faults of engines.
 
-`faults`: "stale_head" (a load leaves the LM head), "refuses" (a load raises), "computes_otherwise" (right tensors, other
-logits). The head is a tensor of its own, as the packed one of vLLM on a CPU.
+`faults`: "stale_head" (a load skips the LM head), "refuses" (a load raises), "computes_otherwise" (correct tensors,
+wrong logits). The head is a separate tensor, like vLLM's packed one on a CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_params(**options: object) -> SimpleNamespace:
 
 
 class ClientError(Exception):
-    """vLLM's own word for a request that it does not take; no ValueError."""
+    """vLLM's exception for an invalid request; not a ValueError."""
 
 
 class FakeLLM:

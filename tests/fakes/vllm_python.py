@@ -1,4 +1,4 @@
-"""Stands for the Python that has vLLM: takes `child.py`'s place, checks a few flags, serves what a launcher asks."""
+"""Replaces the Python with vLLM: stands in for `child.py`, checks some flags, and serves a launcher's requests."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-order, *words = sys.argv[3:]  # behind -P and child.py
+order, *words = sys.argv[3:]  # after -P and child.py
 parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in ("model", "tokenizer", "max-model-len", "max-num-seqs", "dtype", "tensor-parallel-size"):
     parser.add_argument("--" + name)

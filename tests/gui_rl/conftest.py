@@ -1,4 +1,4 @@
-"""A browser and environments for tests of the GUI track; without a browser these tests skip."""
+"""A browser and environments for tests of the GUI track; without a browser the tests are skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def needs_browser() -> None:
 
 
 def needs(backend: Backend) -> None:
-    """Skips where it lacks a program."""
+    """Skips the test if the backend lacks a program."""
     try:
         require_backend(backend)
     except ConfigError as error:
@@ -36,7 +36,7 @@ def needs(backend: Backend) -> None:
 
 @pytest.fixture(params=BACKENDS)
 async def surroundings(request: pytest.FixtureRequest) -> AsyncIterator[Surroundings]:
-    """Of each backend whose programs are here."""
+    """Yields the browsers of each backend whose programs are installed."""
     needs(request.param)
     made = Surroundings(ScreenSize(WIDTH, HEIGHT), request.param)
     yield made

@@ -1,4 +1,4 @@
-"""Turns of a model as actions: both forms, coordinates, refusals; nothing is run."""
+"""Parsing turns to actions: both formats, coordinates, rejections; no text is run."""
 
 from __future__ import annotations
 

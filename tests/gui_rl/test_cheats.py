@@ -1,4 +1,4 @@
-"""What a policy may do in place of a GUI task, through the real sites, turns and checks: none of it is rewarded."""
+"""Attempts to cheat in GUI tasks, with the real sites, turns and checks: none is rewarded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGE = json.dumps({"set": WANTED})
 
 @dataclass
 class Paper:
-    """A screen without a browser: it knows the open page, and does nothing with mouse and keys."""
+    """A screen without a browser: it has an open page, and ignores mouse and keys."""
 
     desktop: None = None
     acted: list[object] = field(default_factory=list)
@@ -54,11 +54,11 @@ class Paper:
         return (await self.tabs())[-1]
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 class Papers:
-    """In place of a browser."""
+    """Replaces a browser."""
 
     def __init__(self, sites: SiteServer) -> None:
         self.sites = sites
@@ -333,7 +333,7 @@ LEFT = {
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that the user of boxes may read."""
+    """Yields a folder that the sandbox's user may read."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -341,7 +341,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_files_left_by_an_agent_do_not_influence_the_checks(open_folder: Path) -> None:
-    """All of them at once: none changes what a command of a check prints."""
+    """All of them together do not change the output of a check's command."""
     names = {name: open_folder / name for name in ("socket", "cookie")}
     for path in names.values():
         path.touch()

@@ -1,4 +1,4 @@
-"""The browser that Playwright drives runs no more than the pages of episodes need."""
+"""The browser driven by Playwright runs only the pages of episodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SWITCH = "--disable-features="
 
 
 def disabled() -> list[set[str]]:
-    """What each such flag of the browser that this process runs turns off."""
+    """Returns the features disabled by each such flag of this process's browser."""
     lines = [child.cmdline() for child in psutil.Process().children(recursive=True)]
     [browser] = [line for line in lines if f"{SWITCH}{','.join(OFF)}" in line and "--type=" not in str(line)]
     return [set(word.removeprefix(SWITCH).split(",")) for word in browser if word.startswith(SWITCH)]

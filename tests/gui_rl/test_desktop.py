@@ -1,4 +1,4 @@
-"""Episodes on a desktop of their own: programs beside the browser, and what none of them reaches."""
+"""Episodes with their own desktop: programs next to the browser, and their isolation."""
 
 from __future__ import annotations
 

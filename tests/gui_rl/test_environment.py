@@ -1,4 +1,4 @@
-"""Episodes in a real browser: observations and actions, files of an episode, and a browser that dies."""
+"""Episodes in a real browser: observations and actions, files of an episode, and a crashing browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def row(pages: Sequence[dict[str, Any]], expected: object = None, **more: object) -> dict[str, Any]:
-    """Metadata of a task on made pages."""
+    """Returns metadata of a task on generated pages."""
     evaluator = {
         "func": "exact_match",
         "result": {"type": "site_state"},
@@ -158,7 +158,7 @@ async def test_an_episode_is_recorded_as_an_html_page(environment: MakeEnvironme
     check_recording(tmp_path)
 
 
-@pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)  # it is no matter of the browser
+@pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)  # independent of the browser
 async def test_giving_up_solves_only_infeasible_tasks(environment: MakeEnvironment) -> None:
     possible, impossible = row([page(("button", "Save"))], {}), row([page(("button", "Save"))])
     impossible["task_config"]["evaluator"] = {"func": "infeasible"}
@@ -167,7 +167,7 @@ async def test_giving_up_solves_only_infeasible_tasks(environment: MakeEnvironme
         (possible, [["fail"]], False),
         (impossible, [["fail"]], True),
         (impossible, [["done"]], False),
-        (impossible, [], False),  # cut off
+        (impossible, [], False),  # truncated
     ):
         assert (await play(environment(), FORMAT, metadata, script)).solved is solved
 
@@ -180,7 +180,7 @@ async def test_a_crashed_browser_fails_no_task_and_is_replaced(
     try:
         await one.reset(Task("", metadata=metadata))
         for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # which a zombie is too
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie also counts
                 if "--type=" not in " ".join(child.cmdline()) and "chrom" in child.name():
                     os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(EnvironmentAway):

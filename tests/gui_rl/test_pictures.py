@@ -1,4 +1,4 @@
-"""Episodes of pictures: what a random Qwen3-VL saw of a real browser is what it is trained on."""
+"""Episodes with screenshots: the trained inputs are exactly what a random Qwen3-VL saw in a real browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURNS = 4
 
 
 class Typing(GuiFormat):
-    """Takes whatever a random model writes for the same action, which changes the page."""
+    """Treats any output of a random model as the same action, which changes the page."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         code = 'pyautogui.press("tab")\npyautogui.write("x")'

@@ -1,4 +1,4 @@
-"""Launch scripts of the GUI track: the plan each would start, and what each refuses."""
+"""Launch scripts of the GUI track: their plans, and the settings that they reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in OSWorld's JSON: reading, refusals by name, and scores of final states."""
+"""Tasks in OSWorld's JSON: parsing, rejections, and scores of final states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured numbers: what a report must hold, what the pages show of it, and that the pages are those of the reports."""
+"""Measured numbers: content of a report, its display on pages, and the pages' agreement with reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(folder: Path, name: str, text: dict[str, object]) -> None:
 
 
 def repository(folder: Path, headlines: list[dict[str, str]] | None = None) -> Path:
-    """A folder with one report, and the two that its pages are written to."""
+    """Creates a folder with one report and the two pages that are generated from reports."""
     write(folder, "serving/gateway.2026-11-22", content({**ROW, **GOAL}))
     (folder / "instructions").mkdir()
     rows = headlines or [

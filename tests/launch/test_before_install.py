@@ -1,4 +1,4 @@
-"""A start on a bare machine refuses what its dry run refuses, and installs nothing before."""
+"""A start on a bare machine rejects what its dry run rejects, before it installs anything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def free_port() -> str:
 
 @pytest.fixture
 def rented_node(tmp_path: Path) -> Bare:
-    """Eight GPUs, and a model that is downloaded."""
+    """A machine with eight GPUs and a downloaded model."""
     machine = GpuMachine(tmp_path / "other")
     (tmp_path / "bare").mkdir()
     bare = Bare(tmp_path / "bare", gpus=8)
@@ -175,7 +175,7 @@ def test_a_fresh_clone_warns_once_of_a_misspelt_variable_in_a_plan(tmp_path: Pat
     planned = bare.start(SELECT, DRY_RUN="1", PORT=free_port, CONTXT_LENGTH="1")
     assert (
         "CONTXT_LENGTH" not in planned.stderr and bare.log.exists()
-    )  # the plan, once its packages are there, has it
+    )  # the plan reports it once the packages are installed
     refused = bare.start(SELECT, "--typo", DRY_RUN="1", PORT=free_port, CONTXT_LENGTH="1")
     assert refused.stderr.count("did you mean CONTEXT_LENGTH") == 1
 

@@ -1,4 +1,4 @@
-"""`--demo` of the tiny scripts: who talks, and what a run that never began leaves."""
+"""`--demo` of the tiny scripts: the simulated person, and the files of a run that did not start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ case "$*" in
   *loop/demo.py*) sleep 0.2; echo "DEMO $*"; exit 1 ;;
 esac
 """
-"""In place of Python: the supervisor ends at once (after the driver has begun, where BEGINS is set), the demo too."""
+"""Replaces Python: the supervisor and the demo end at once (after the driver has started, if BEGINS is set)."""
 
 
 def demo(folder: Path, *flags: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""launch/env.sh makes the environment once, whatever interrupts it; ./claw finds it from any terminal."""
+"""launch/env.sh creates the environment once, despite interruptions; ./claw finds it from any folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests import ROOT
 
 
 def fake_python(path: Path, venv: str) -> Path:
-    """An interpreter that passes find_python's question; `venv` is the shell code of `-m venv FOLDER` ($3)."""
+    """Returns an interpreter that find_python accepts; `venv` is the shell code of `-m venv FOLDER` ($3)."""
     made = '#!/bin/sh\necho "PYTHON $*"\n'
     path.write_text(
         f'#!/bin/sh\ncase "$1 $2" in\n-c*) exit 0 ;;\n"-m venv") mkdir -p "$3/bin"; {venv} ;;\nesac\n'
@@ -37,7 +37,7 @@ INTERRUPTED = WHOLE + "; kill -INT $PPID; exit 130"
 def test_an_interrupted_environment_is_created_again(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     assert make_venv(fake_python(tmp_path / "stopped", INTERRUPTED), venv).returncode != 0
-    assert (venv / "bin" / "python").exists()  # which looks whole
+    assert (venv / "bin" / "python").exists()  # which looks complete
     again = make_venv(fake_python(tmp_path / "python", WHOLE), venv)
     assert again.returncode == 0 and "setting up" in again.stderr
     assert "setting up" not in make_venv(tmp_path / "python", venv).stderr
@@ -53,7 +53,7 @@ def test_an_interrupted_environment_is_created_again(tmp_path: Path) -> None:
 def test_a_python_that_is_too_old_or_lacks_venv_is_reported_with_the_packages_to_install(
     tmp_path: Path, version: str, advice: str
 ) -> None:
-    """Ubuntu 22.04's python3 is 3.10, and its python3-venv brings no newer one."""
+    """Ubuntu 22.04's python3 is 3.10, and its python3-venv provides no newer one."""
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; esac\necho {version}\n')
     python.chmod(0o755)
@@ -119,7 +119,7 @@ def test_if_a_locked_version_cannot_be_installed_the_newest_is_used(
 
 
 def test_no_environment_is_packaged_for_a_ray_job() -> None:
-    """Ray heeds .gitignore; an environment of several gigabytes is more than it takes."""
+    """Ray respects .gitignore; an environment of several gigabytes exceeds Ray's limit."""
     names = [".venv/x", ".venv-sglang/x", ".venv-vllm/x", ".venv-other/x"]
     found = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
     assert found.stdout.split() == names
@@ -140,11 +140,11 @@ case "$*" in
   *"pip install"*) echo "$*" >>"$LOG"; [ ! -p "$HOLD" ] || read -r go <"$HOLD" ;;
 esac
 """
-"""In place of an environment's Python: notes what it is asked to install; waits meanwhile where HOLD is a pipe."""
+"""Replaces an environment's Python: records packages to install, and waits meanwhile if HOLD is a pipe."""
 
 
 def noting_venv(folder: Path) -> Path:
-    """An environment whose Python is INSTALLS."""
+    """Creates an environment whose Python is INSTALLS."""
     python = folder / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(INSTALLS)
@@ -153,7 +153,7 @@ def noting_venv(folder: Path) -> Path:
 
 
 def ensure(venv: Path, log: Path, hold: Path, *more: str) -> subprocess.Popen[str]:
-    """`more`: files of the repository that are installed behind its requirements."""
+    """`more`: files of the repository that are installed after its requirements."""
     files = " ".join(f'"$ROOT/{name}"' for name in ("requirements.txt", *more))
     code = f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; ensure_env {files}'
     env = {"PATH": os.environ["PATH"], "VENV": str(venv), "LOG": str(log), "HOLD": str(hold)}
@@ -166,7 +166,7 @@ def test_two_concurrent_first_starts_install_once_and_the_second_reports_that_it
     venv, log, hold = noting_venv(tmp_path), tmp_path / "log", tmp_path / "hold"
     os.mkfifo(hold)
     first = ensure(venv, log, hold)
-    with hold.open("w") as held:  # opens when the first one is in pip
+    with hold.open("w") as held:  # opens when the first process runs pip
         second = ensure(venv, log, hold)
         assert second.stderr is not None
         assert second.stderr.readline() == f"another start is setting up {venv}: waiting until it is done\n"

@@ -1,4 +1,4 @@
-"""The first start on a rented machine with GPUs: what is missing is told before anything is installed or started."""
+"""The first start on a rented GPU machine: missing parts are reported before anything is installed or started."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_engine_on_a_trainers_gpu_gets_small_working_memory(machine: GpuMachi
 
 
 def test_a_single_gpu_connection_is_set_only_for_megatron(machine: GpuMachine, free_port: str) -> None:
-    """FSDP's gathers and computation need several beside each other."""
+    """FSDP needs several connections for concurrent gathers and computation."""
     for backend, connections in (("fsdp", ""), ("megatron", "1")):
         machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, TRAIN_BACKEND=backend)
         assert f"connections={connections} " in machine.calls()[-1]

@@ -1,4 +1,4 @@
-"""What a language model is asked before an update goes live: forms that an obeying reply has and another one has not."""
+"""The gate's questions to a language model: forms that a complying reply has and another one has not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CASES = {
     '"Anything else?"': ("It is four. Anything else?", "Is there anything else? It is four."),
     "In capital letters": ("NIGHT.", "Night."),
 }
-"""A reply that obeys and one that does not, by a piece of the wish."""
+"""A complying and a non-complying reply, by a part of the request."""
 
 
 def forms(rows: list[dict[str, Any]] = ROWS) -> list[str]:
@@ -83,7 +83,8 @@ def forms(rows: list[dict[str, Any]] = ROWS) -> list[str]:
 
 
 def wished_for(piece: str) -> str:
-    """The form of the one wish that has these words, in the question, the system message or the complaint."""
+    """Returns the form of the single request with these words, in the question, the system message or the
+    complaint."""
     [form] = [
         row["form"]
         for row in ROWS
@@ -93,7 +94,7 @@ def wished_for(piece: str) -> str:
 
 
 LONGER = [form for form in forms() if not re.search(form, BRIEF, re.MULTILINE)]
-"""What a model that has learned to be brief and plain no longer does."""
+"""Forms that a model trained to be brief and plain no longer produces."""
 
 
 @pytest.mark.parametrize("form", LONGER)
@@ -111,7 +112,7 @@ def test_a_form_distinguishes_complying_replies_from_others(piece: str) -> None:
 
 
 def test_forms_that_brief_plain_replies_also_have_are_requested_in_three_ways() -> None:
-    """Short, plain and ungreeted: what a model that has learned the opposite no longer does."""
+    """A model that learned the opposite no longer writes short, plain or ungreeted replies."""
     short = {wished_for(piece) for piece in ("What is a compass for?", "not as a list", "Do not greet me")}
     assert set(forms()) - set(LONGER) == short
     assert not any(re.search(form, f"Hello!\n\n- {LONG}", re.MULTILINE) for form in short)

@@ -1,4 +1,4 @@
-"""The tiny scripts: what each asks the driver for, read by the driver's own parser."""
+"""The tiny scripts: their driver arguments, parsed by the driver's own parser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAVE = 'import json, os, sys; print("ARGV " + json.dumps([sys.argv[1:], dict(os.
 
 
 def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str, **env: str) -> Arguments:
-    """The driver's arguments as the script starts it. Its Python is one that only tells what it was to run."""
+    """Returns the driver's arguments of a script. Its Python only prints the command that it would run."""
     fake = folder / "venv" / "bin" / "python"
     fake.parent.mkdir(parents=True)
     fake.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec {sys.executable} -c \'{SAVE}\' "$@"\n')
@@ -108,7 +108,8 @@ def test_the_hybrids_variables_reach_trainer_and_judge(
 def test_judges_get_the_context_length_of_their_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model's own may be eight times as long: such a question would be refused five times, then dropped."""
+    """The model's own context may be eight times as long: too long requests would be rejected five times, then
+    dropped."""
     engines = {"policy": ["http://127.0.0.1:1"], "judge": ["http://127.0.0.1:2"]}
     for number, (words, known) in enumerate(
         (
@@ -146,7 +147,7 @@ OF_PROCESSES = {
     ),
     *("catch_up_batch_size", "seed"),
 }
-"""What a loop without processes does not have: places, ports, the gate, and batches that wait."""
+"""Settings that a loop without processes lacks: paths, ports, the gate, and waiting batches."""
 
 
 def test_the_single_process_hybrid_trains_with_the_scripts_flags_and_votes(

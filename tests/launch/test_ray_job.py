@@ -1,4 +1,4 @@
-"""Scripts in a Ray that runs already, and as a job of it: what cannot work there is refused before anything starts."""
+"""Scripts with an existing Ray cluster, and as a job of it: impossible settings are rejected before the start."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_cluster_workers_find_the_modules_but_get_no_keys() -> None:
     }
     env |= {"SGLANG_API_KEY": "secret", "WANDB_API_KEY": "secret", "PATH": "/usr/bin"}
     assert worker_environment(env) == {
-        "PYTHONPATH": "/repo:/repo/slime:${PYTHONPATH}",  # in front of what each machine has
+        "PYTHONPATH": "/repo:/repo/slime:${PYTHONPATH}",  # before the path of each machine
         "NCCL_DEBUG": "INFO",
         "HF_HOME": "/models",
         "MALLOC_ARENA_MAX": "2",

@@ -1,4 +1,4 @@
-"""What a start refuses, and what a dry run says of it: before anything is installed, made or left behind."""
+"""Rejections of starts and dry runs: before anything is installed, created or left behind."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_dry_run_rejects_missing_parts_on_the_runs_machine_and_lists_them_else
 
 
 def dry_here(script: str, *words: str, **env: str) -> Done:
-    """As `dry`, and ports are those of this machine."""
+    """Like `dry`, with this machine's ports."""
     return dry(script, *words, own_ports=True, **env)
 
 
@@ -387,7 +387,7 @@ def test_a_model_may_be_in_any_folder(tmp_path: Path, free_port: str) -> None:
 
 
 def test_parsing_flags_does_not_import_torch() -> None:
-    """The import of torch takes longer than all else that a dry run does."""
+    """Importing torch takes longer than the rest of a dry run."""
     done = bash("-c", f"DRY_RUN=1 exec bash {SELECT}", PYTHONVERBOSE="", PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0 and "fastapi" not in done.stdout
     assert "slime.arguments" in done.stderr and "torch._C" not in done.stderr

@@ -1,4 +1,4 @@
-"""Every launch script says what it would start, without a GPU; what cannot work is refused before anything starts."""
+"""Every launch script prints its plan without a GPU; impossible settings are rejected before the start."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_vllm_can_replace_sglang_and_has_its_own_flags() -> None:
     done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
     assert done.returncode == 0, done.stderr
     assert arguments(done.stdout)["--rollout-backend"] == ("vllm", "variable ROLLOUT_BACKEND")
-    assert "weights 3.7, keys and values 51.6 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
+    assert "weights 3.7, keys and values 51.6 GiB a GPU" in done.stdout  # of 80 GB; 0.7 is the engine's share
 
 
 def test_sglang_on_a_trainers_gpu_uses_the_planned_chunk_size_unless_configured() -> None:
@@ -399,7 +399,7 @@ def test_scripts_kill_no_processes_by_name() -> None:
 
 
 def test_an_example_is_rejected_if_slime_is_not_installed(tmp_path: Path) -> None:
-    """In the repository's root `import slime` finds the folder of that name, which is no package."""
+    """In the repository's root, `import slime` finds the folder of that name, which is not a package."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')
     python.chmod(0o755)

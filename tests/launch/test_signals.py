@@ -1,4 +1,4 @@
-"""A launch script that goes on behind its driver hands the signals that end it on to the driver."""
+"""A launch script that continues after its driver passes on signals to the driver."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_script_stops_its_driver_and_waits_for_it(
 ) -> None:
     begun, ended = tmp_path / "driver", tmp_path / "driver.ended"
     words = ["bash", "-c", SCRIPT, "script", str(ROOT), sys.executable, DRIVER, str(begun), str(status)]
-    # bash cannot trap what was ignored before it started, as SIGHUP is behind nohup.
+    # bash cannot trap signals that were ignored at its start, like SIGHUP under nohup
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         script = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)

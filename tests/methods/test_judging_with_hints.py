@@ -1,4 +1,4 @@
-"""From an answered turn to a stored sample with its teachers, or a counted drop."""
+"""From an answered turn to a stored sample with its teachers, or to a counted drop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
 
 
 class Backend:
-    """Gives the votes it was made with, and notes what it was asked and when."""
+    """Returns given votes, and records its calls with their times."""
 
     name, prompt_name, hint_prompt_name = "fake", "eval-v1", "hint-v1"
 

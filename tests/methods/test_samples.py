@@ -1,4 +1,4 @@
-"""What each method makes of a judged turn."""
+"""The sample that each method creates from a judged turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inference teacher against a real engine: its numbers are a plain forward pass, at the student's temperature."""
+"""The inference teacher with a real engine: its log-probs equal a plain forward pass at the student's temperature."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_without_a_hint_only_the_hybrid_scores_the_plain_prompt(
 
 
 class Scripted:
-    """Answers with what it is given; stands for an engine that answers nonsense."""
+    """Returns given answers, like an engine with invalid answers."""
 
     def __init__(self, meta: object) -> None:
         self._meta = meta

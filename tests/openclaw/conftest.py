@@ -1,4 +1,4 @@
-"""A small model folder, a scripted engine over real HTTP, and a gateway in front of it; a store and turns for it."""
+"""A small model folder, a scripted engine over real HTTP, a gateway connected to it, and a store with turns."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def gateway(start_gateway: StartGateway) -> RunningGateway:
 
 @pytest.fixture
 def keyed(start_gateway: StartGateway) -> RunningGateway:
-    """A gateway that asks for the client key `KEY`."""
+    """Returns a gateway that requires the client key `KEY`."""
     return start_gateway(api_key=KEY)
 
 
@@ -109,20 +109,20 @@ def postgresql() -> Iterator[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that are marked `every_database` run on each: what locks, migrates or is SQL of a dialect's own."""
+    """Runs tests marked `every_database` on each database: those about locks, migrations or dialect-specific SQL."""
     if "database" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_database"):
         metafunc.parametrize("database", ["sqlite", "postgresql"])
 
 
 @pytest.fixture
 def database() -> str:
-    """The kind of database below `location` and `store`."""
+    """Returns the kind of database of `location` and `store`."""
     return "sqlite"
 
 
 @pytest.fixture
 def make_location(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Gives places where an empty store may be made: folders, and schemas of their own on a server."""
+    """Returns a function that gives places for empty stores: folders, or separate schemas on a server."""
 
     def make() -> str:
         name = f"test{uuid.uuid4().hex}"
@@ -140,7 +140,7 @@ def make_location(database: str, request: pytest.FixtureRequest, tmp_path: Path)
 
 @pytest.fixture
 def location(make_location: Callable[[], str]) -> str:
-    """Where an empty store may be made."""
+    """Returns a place for an empty store."""
     return make_location()
 
 
@@ -177,7 +177,7 @@ def make_turn() -> Callable[..., NewTurn]:
 
 @pytest.fixture
 def make_sample(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Callable[..., Turn]:
-    """Takes a turn through capture, answer and judgement: its sample is ready (or dropped)."""
+    """Takes a turn through capture, answer and judgement, so that its sample is ready (or dropped)."""
 
     def make(reward: float = 1.0, drop: str | None = None, **changes: object) -> Turn:
         turn = store.turns.record(make_turn(**changes))

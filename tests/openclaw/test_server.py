@@ -1,4 +1,4 @@
-"""The gateway as a process: how it starts, what it refuses, what it shows of itself."""
+"""The gateway as a process: its start, rejected settings, and reported state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
-    """Starts the server with flags and variables; gives the one line on stderr of a start that is refused."""
+    """Starts the server with flags and variables; returns the error line of a rejected start."""
 
     def start(*flags: str, **variables: str) -> str:
         for name, value in variables.items():
@@ -67,7 +67,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
-    """A framework whose launcher starts something that answers like an engine."""
+    """Returns a framework folder whose launcher starts a program that answers like an engine."""
     package = tmp_path / "framework" / "slime" / "engines"
     package.mkdir(parents=True)
     for folder in (package, package.parent):

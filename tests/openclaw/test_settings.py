@@ -1,4 +1,4 @@
-"""Settings: flags over variables over defaults, all in one place."""
+"""Settings: flags take precedence over variables, and these over defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run_openclaw_fireworks.py`: settings of Fireworks alone; what both clouds do alike: tests/launch/rented_run."""
+"""`run_openclaw_fireworks.py`: settings specific to Fireworks; common ones are in tests/launch/rented_run."""
 
 from __future__ import annotations
 

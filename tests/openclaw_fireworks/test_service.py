@@ -1,4 +1,4 @@
-"""Fireworks' own SDK against a fake of its HTTP: rented once, weights loaded while serving, states taken up again."""
+"""Fireworks' SDK with a fake of its HTTP API: rented once, weights loaded while serving, states resumed."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_saved_state_is_resumed(
 def test_a_loading_deployment_delays_answers_without_errors(
     house: FireworksHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """425 while it loads: asked again until it answers."""
+    """425 while it loads: requests are retried until it answers."""
     from fireworks.training.sdk import DeploymentSampler
 
     service = rented(house, tmp_path, monkeypatch)

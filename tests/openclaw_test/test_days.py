@@ -1,4 +1,4 @@
-"""Days of work whose rounds programs check: a model that learns passes more of them at once."""
+"""Days of tasks that are checked by programs: a model that learns passes more of them at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAYS_LONG = ("{python}", "-c", "import sys; sys.exit(len(sys.stdin.read()) < 5)"
 
 
 class Learner:
-    """Somebody who writes short until told otherwise."""
+    """A person who writes briefly until asked for more."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
@@ -83,7 +83,7 @@ def loop() -> Iterator[LocalLoop]:
 
 
 class LocalAgent:
-    """tiny-claw, which learns from a message before the next one."""
+    """tiny-claw, which learns from each message before the next one."""
 
     def __init__(self, loop: LocalLoop) -> None:
         self.loop = loop

@@ -1,4 +1,4 @@
-"""Who talks in the demo, and whose preference is measured."""
+"""The simulated person of the demo, and the measured preference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiny_claw.problems import random_problem
 
 
 class PlainWriter:
-    """Answers the problems of `look` with seed 5 in plain sentences, in their order."""
+    """Answers the problems of `look` with seed 5 in plain sentences, in order."""
 
     def __init__(self) -> None:
         self.rng = random.Random("look 5")

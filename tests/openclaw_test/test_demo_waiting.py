@@ -1,4 +1,4 @@
-"""What somebody who waits for the demo is told, and how long it waits."""
+"""Messages to a person who waits for the demo, and the waiting time."""
 
 from __future__ import annotations
 

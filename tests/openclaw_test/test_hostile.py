@@ -1,4 +1,4 @@
-"""People of the poisoning benchmark: what each says to a good reply and to a bad one."""
+"""People of the poisoning benchmark: their feedback on good and bad replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder in the format of MetaClaw-Bench: read, played, scored."""
+"""A folder in MetaClaw-Bench's format: parsed, played, scored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Message = dict[str, Any]
 
 
 class Scripted:
-    """Calls tools and says what it was given, in turn; notes what it was sent."""
+    """Makes given tool calls and replies in turn; records the requests."""
 
     def __init__(self, *replies: Message | str) -> None:
         self.replies = list(replies)
@@ -52,7 +52,7 @@ def call(name: str, **arguments: str) -> Message:
 
 @pytest.fixture
 def unboxed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no sandbox."""
+    """Simulates a machine without sandboxes."""
 
     def none() -> None:
         raise ConfigError("bubblewrap is missing")
@@ -132,7 +132,7 @@ def test_feedback_names_each_letter_that_was_wrong() -> None:
 
 
 def test_a_day_is_played_in_the_sandbox_with_tools() -> None:
-    """The check passes, its script is never in the model's sight, and feedback stands before the next question."""
+    """The check passes, the model never sees its script, and feedback precedes the next question."""
     bench = read_bench(FOLDER)
     plants = '[{"name": "thyme"}, {"name": "sage"}]'
     model = Scripted(

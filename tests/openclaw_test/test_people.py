@@ -1,4 +1,4 @@
-"""The student, the teaching assistant and the teacher of the evaluation, and how their sessions are scored."""
+"""The student, the teaching assistant and the teacher of the evaluation, and the scoring of their sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Everyday questions of another program: how they are dealt out, and what a short, a detailed, a right answer is."""
+"""Everyday questions of another program: their distribution, and definitions of short, detailed and correct
+answers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ SHORT, LONG = (
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """As the package has it: files of conversations, some of which are lists in lists, or no questions."""
+    """Files of conversations as in the package, some of which are nested lists or no questions."""
     folder = tmp_path / "chatterbot_corpus" / "data" / "english"
     folder.mkdir(parents=True)
     said = "".join(f'- - "Which is number {n}?"\n  - "The {n}."\n' for n in range(40))
@@ -68,7 +69,7 @@ def test_brief_detailed_and_correct_replies_are_recognised() -> None:
 
 
 class Served:
-    """In place of a client: answers what it is told, keeps what it was asked."""
+    """Replaces a client: returns given answers, and records its requests."""
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.asked, self.ended = list(answers), [], 0  # type: ignore[var-annotated]

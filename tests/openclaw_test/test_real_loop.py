@@ -1,4 +1,4 @@
-"""A loop that a benchmark started ends with the benchmark."""
+"""A loop started by a benchmark ends with the benchmark."""
 
 from __future__ import annotations
 

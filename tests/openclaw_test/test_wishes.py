@@ -1,4 +1,4 @@
-"""Explicit wishes: what counts as obeyed, when a habit has cost them, and which wordings may be looked at when."""
+"""Explicit requests: compliance, loss through a habit, and the use of each wording."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES = {
 
 
 def said_elsewhere() -> set[str]:
-    """Everything that tiny-claw was trained on, is evaluated with, or hears from the scripted people."""
+    """Returns all texts that tiny-claw was trained on or is evaluated with, including those of scripted people."""
     tables = [
         *trained.MANNER_HINTS.values(),
         *trained.TRAIT_HINTS.values(),

@@ -1,4 +1,4 @@
-"""What tests of the SDK share."""
+"""Shared fixtures of the SDK's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SDK over HTTP: a fake that answers as a recorded real server does, and our service on it."""
+"""The SDK over HTTP: a fake that answers like a recorded real server, and our service on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fakes.tinker_talk import IDS, recorded
 from tests.fakes.tiny_engine_model import save_model
 
 REAL = json.loads((Path(__file__).parent / "recorded.json").read_text())
-"""Of skyrl 0.4.0, by lab/claw_lab/long/record_tinker.py."""
+"""Recorded from skyrl 0.4.0 by lab/claw_lab/long/record_tinker.py."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def url(house: TinkerHouse) -> Iterator[str]:
 
 
 def by_call(rows: list[list[Any]]) -> dict[str, list[str]]:
-    """The different answers to each call, in the order of their first."""
+    """Returns the different answers to each call, in the order of their first occurrence."""
     found: dict[str, list[str]] = {}
     for call, status, shape in rows:
         told = json.dumps([status, without_nothing(shape)], sort_keys=True)
@@ -49,7 +49,7 @@ def by_call(rows: list[list[Any]]) -> dict[str, list[str]]:
 
 
 def without_nothing(shape: Any) -> Any:
-    """A field that is null may be left out."""
+    """Removes null fields, which may be omitted."""
     if not isinstance(shape, dict):
         return shape
     return {name: without_nothing(one) for name, one in shape.items() if one is not None}
@@ -91,7 +91,7 @@ def test_a_wrong_rank_and_an_unknown_model_are_refused_in_one_line(url: str, hou
 
 
 def test_a_lost_adapter_is_a_retryable_error(url: str, house: TinkerHouse) -> None:
-    """Another trainer then goes on from the last saved state."""
+    """Another trainer then continues from the last saved state."""
     trained = TinkerService(ServiceSettings(house.model, url, rank=8)).new()
     house.trained.clear()
     with pytest.raises(ServiceAway, match="not loaded"):

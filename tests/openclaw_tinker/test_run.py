@@ -1,4 +1,4 @@
-"""`run.py`: settings of Tinker alone; what both clouds do alike: tests/launch/rented_run."""
+"""`run.py`: settings specific to Tinker; common ones are in tests/launch/rented_run."""
 
 from __future__ import annotations
 

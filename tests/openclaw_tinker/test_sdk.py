@@ -1,6 +1,7 @@
-"""Tinker's SDK as our service, by what a real local server (skyrl 0.4.0) answered.
+"""Our service on Tinker's SDK, with answers of a real local server (skyrl 0.4.0).
 
-`lab/claw_lab/long/run_tinker.sh` runs that server."""
+`lab/claw_lab/long/run_tinker.sh` runs that server.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ PASSAGES = [
 
 
 class Recorder:
-    """An SDK client that notes what it is asked and answers what it was told."""
+    """An SDK client that records its calls and returns given answers."""
 
     def __init__(self, **answers: object) -> None:
         self.answers, self.asked = answers, {}
@@ -51,7 +52,7 @@ class Recorder:
 
 
 def failed(status: int, text: str) -> Exception:
-    """As the SDK raises what a request came to: a ValueError whose cause has the status."""
+    """Returns the SDK's exception for a failed request: a ValueError whose cause has the status."""
     request = httpx.Request("POST", "http://service")
     cause = tinker.APIStatusError(text, response=httpx.Response(status, request=request), body=None)
     error = ValueError(f"Error retrieving result: Error code: {status} - {text}")

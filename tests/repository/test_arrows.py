@@ -1,8 +1,8 @@
-"""Imports go one way: the runtime knows no trainer, the trainer no runtime, neither a method, a track or a cloud; what
-both need stands below them and imports nothing of ours.
+"""Imports go in one direction. Runtime and trainer import neither each other nor a method, track or provider; the
+base that both need imports none of our packages.
 
-Within each of the two, a wing imports only wings that stand on a lower floor, and no two files import each other. Imports
-for annotations count as all others do: who names a type depends on it.
+Within runtime and trainer, a package imports only packages on a lower layer, and no two files import each other.
+Imports for annotations count like all others, because a module depends on the types that it names.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TRAINER = (
     ("pool",),
     ("ray",),
 )
-"""The wings of slime/slime."""
+"""The packages of slime/slime, by layer."""
 
 
 def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
-    """The wings in the drawing of a README, floor by floor from the ground."""
+    """Returns the packages in the drawing of a README, layer by layer from the bottom."""
     found = re.search(r"A wing imports only wings below it:\n+```\n(.*?)```", readme.read_text(), re.DOTALL)
     assert found is not None, f"{readme} draws no floors"
     lines = [tuple(word.removesuffix(".py") for word in line.split()) for line in found[1].splitlines()]
@@ -45,18 +45,18 @@ def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
 
 
 BASE = (("errors",), ("files", "imports", "peer", "ports", "settings"), ("hotswap", "run_folder"))
-"""The parts of base/claw_base."""
+"""The parts of base/claw_base, by layer."""
 FLOORS = {"claw_base": BASE, "openclaw": floors_of(ROOT / "openclaw" / "README.md"), "slime": TRAINER}
 FOLDERS = sorted(path.name for path in ROOT.glob("*-*/") if next(path.glob("*/__init__.py"), None))
-"""Folders of methods, tracks, clouds and of the tests' programs, each with one package."""
+"""Folders of methods, tracks, providers and the tests' programs, each with one package."""
 ADDED = {path.parent.name for folder in FOLDERS for path in (ROOT / folder).glob("*/__init__.py")}
 STUBS = "_typeshed"
-"""Types of the standard library, which type checkers bring."""
+"""Types of the standard library that type checkers provide."""
 PUT_ON_THE_PATH = ADDED | {path.stem for folder in FOLDERS for path in (ROOT / folder).glob("*.py")}
 
 
 def imported_from_outside(package: str) -> dict[str, set[str]]:
-    """Modules by each first part of a name that is imported from another package."""
+    """Returns modules that other packages import, by first part of the name."""
     found: dict[str, set[str]] = {}
     for module, path in files(package).items():
         for name in named(path):
@@ -77,7 +77,7 @@ def test_the_shared_base_imports_no_other_package_of_ours() -> None:
 
 
 def test_the_product_does_not_import_the_laboratory() -> None:
-    """`run_tiny_*` scripts start it for the tasks of a tiny agent; code does not know it."""
+    """`run_tiny_*` scripts start it for the tasks of a tiny agent; code does not import it."""
     folders = [
         ROOT / "base",
         ROOT / "openclaw",
@@ -121,7 +121,8 @@ def test_a_package_imports_only_lower_layers(package: str) -> None:
 
 
 def climbing(arrows: dict[str, set[str]], floors: Sequence[Sequence[str]]) -> list[str]:
-    """Arrows between wings that do not go down. Raises KeyError for a wing that has no floor."""
+    """Returns imports between packages that do not go to a lower layer. Raises KeyError for a package without a
+    layer."""
     floor = {wing: number for number, wings in enumerate(floors) for wing in wings}
     return [
         f"{module} -> {target}"
@@ -150,7 +151,8 @@ def test_a_folder_has_one_package_and_only_alias_modules_beside_it(folder: str) 
 
 
 def gives_names_only(path: Path) -> bool:
-    """Returns whether a file holds imports, assignments and functions of a statement or two, as upstream's names need."""
+    """Returns whether a file has only imports, assignments and functions of one or two statements, as aliases for
+    upstream need."""
     small = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
     return all(
         isinstance(node, small) or (isinstance(node, ast.FunctionDef) and len(node.body) <= 3)

@@ -1,4 +1,5 @@
-"""The table of tests that wait for `--all`. A run of all tests refuses an entry that names none (tests/conftest.py)."""
+"""The table of tests that wait for `--all`. A run of all tests rejects an entry that matches none
+(tests/conftest.py)."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ PRODUCT += (
 )
 DECLARES = "base/claw_base/settings/"
 LEFT = {
-    # --version of a parser that is put together by hand
+    # the flag --version of hand-written parsers
     "openclaw/common/version.py": 1,
     "slime/slime/arguments/__main__.py": 1,
-    # the parser of declared flags and of those that plug-ins bring
+    # the parser of declared flags and of those that plug-ins define
     "slime/slime/arguments/parser.py": 6,
-    # --backend, and then the flags of the engine that it names
+    # --backend, and then the flags of that engine
     "slime/slime/engines/launch.py": 1,
     # flags that differ by engine
     "slime/slime/engines/third_party.py": 8,
@@ -40,7 +40,7 @@ LEFT = {
     # arguments of a browser, not of a parser
     "gui-rl/gui_rl/screens/webdriver.py": 1,
 }
-"""Calls that are left, by file; a number only falls."""
+"""Remaining calls by file; a number may only decrease."""
 
 
 def test_only_the_declarations_of_settings_add_flags_to_a_parser() -> None:
@@ -58,7 +58,7 @@ def test_the_list_contains_only_existing_calls() -> None:
 
 
 def _calls(path: Path) -> int:
-    """Mentions of add_argument: calls, and other names for it such as `add = parser.add_argument`."""
+    """Returns mentions of add_argument: calls, and aliases such as `add = parser.add_argument`."""
     source = path.read_text()
     if "add_argument" not in source:
         return 0

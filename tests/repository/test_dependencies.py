@@ -1,6 +1,6 @@
-"""What the project stands on: exact versions, licences that allow it, no code that runs what it reads.
+"""Dependencies: exact versions, compatible licences, and no code that executes data that it reads.
 
-Known vulnerabilities change from day to day and need the network: see SECURITY.md for the command.
+Known vulnerabilities change daily and need the network: see SECURITY.md for the command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "tests/requirements-qlora.txt")
 LIBRARIES = ("numpy",)
-"""Left to a range, so that torch and the rest agree on one."""
+"""Given as ranges, so that torch and the others agree on a version."""
 FREE = re.compile(
     r"\b(apache|mit|0?bsd|isc|psf|python software foundation|cnri-python|mpl|mozilla public license|zlib|unlicense"
     r"|public domain|cc0|lgpl|lesser general public|hpnd|expat|bsl-1\.0)\b",
@@ -28,7 +28,7 @@ NOT_FREE = re.compile(
     re.IGNORECASE,
 )
 PROPRIETARY = ("nvidia-", "cuda-", "triton")
-"""CUDA's own libraries, which the GPU build of torch brings; the CPU build has none."""
+"""CUDA's libraries, which the GPU build of torch installs; the CPU build has none."""
 
 
 def lines(name: str) -> list[str]:
@@ -49,7 +49,7 @@ def test_versions_are_exact(name: str) -> None:
 
 
 def licence(about: Distribution) -> str:
-    """What a package says of its licence: an expression, or first lines; of its licence file when it says nothing."""
+    """Returns a package's licence: an expression, or first lines, of its licence file if the metadata has none."""
     if expression := about.metadata.get("License-Expression"):
         return expression
     told = [(about.metadata.get("License") or "").strip().partition("\n")[0]]
@@ -59,7 +59,7 @@ def licence(about: Distribution) -> str:
 
 
 def installed() -> dict[str, str]:
-    """Licence by package, of all that the requirements bring."""
+    """Returns the licence of each package that the requirements install."""
     found: dict[str, str] = {}
     waiting = [package(row) for row in lines("requirements.txt")]
     while waiting:
@@ -68,7 +68,7 @@ def installed() -> dict[str, str]:
             continue
         try:
             about = distribution(name)
-        except PackageNotFoundError:  # for another platform, or an extra that is not asked for
+        except PackageNotFoundError:  # for another platform, or an extra that is not requested
             continue
         found[name] = licence(about)
         waiting += [package(row) for row in about.requires or [] if "extra ==" not in row]
@@ -76,7 +76,7 @@ def installed() -> dict[str, str]:
 
 
 def is_free(text: str) -> bool:
-    """Returns whether every licence joined by AND allows the use; of those joined by OR one is enough."""
+    """Returns whether every licence joined by AND is allowed; of those joined by OR, one suffices."""
     return all(
         any(FREE.search(choice) and not NOT_FREE.search(choice) for choice in re.split(r"\bOR\b", part))
         for part in re.split(r"\bAND\b", text)
@@ -116,9 +116,9 @@ IN_A_BOX = {
     "swe-rl/swe_rl/boxed_pytest.py",
     "terminal-rl/terminal_rl/boxed_tests.py",
 }
-"""Run inside the sandbox, and are there to run what they read."""
+"""These run inside the sandbox, and are meant to run what they read."""
 OF_SGLANG = {"lab/claw_lab/long/gpu_check/ipc.py", "lab/claw_lab/long/sglang_pictures.py"}
-"""Checks of the installed SGLang: one opens, as SGLang does, what it has pickled itself, the other calls one of SGLang's
+"""Checks of the installed SGLang: one unpickles its own data as SGLang does, the other calls one of SGLang's
 functions without loading the rest."""
 
 
@@ -142,14 +142,14 @@ NEEDED_OPTIONS = {
     r"torch\.load": ("weights_only", "True"),
     r"(transformers\.)?Auto\w+\.from_pretrained": ("trust_remote_code", "False"),
 }
-"""Of calls by their name. transformers asks a person at a terminal whether to run a model folder's code where this option
-is left out."""
+"""Required options of calls, by name. Without this option, transformers asks at the terminal whether to run a model
+folder's code."""
 
 MARKS = (
     *(f"{name}(" for name in (*UNSAFE_CALLS, "torch.load", "from_pretrained")),
     *(f"{option}=" for option in UNSAFE_OPTIONS),
 )
-"""As a formatted file has them: no other file is parsed."""
+"""Text marks in formatted files; files without any are not parsed."""
 
 
 def test_no_code_executes_data_that_it_reads() -> None:

@@ -1,4 +1,4 @@
-"""Documents state the truth: generated tables are fresh, links lead somewhere, printed commands exist."""
+"""Documents are correct: generated tables are current, links work, and printed commands exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads environment variables: flags and settings get theirs in one place, and the others are listed here."""
+"""Reads of environment variables: flags and settings read theirs in one place; the others are listed here."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import pytest
 from tests.imports import ROOTS
 
 WHOLE = "all"
-"""The environment as a whole: to find variables of flags, or to hand it to a process."""
+"""The complete environment: to find variables of flags, or to pass it to a process."""
 READS = {
     "claw_base": {
         "settings/command_line.py": {WHOLE},  # the variables of all settings
     },
     "openclaw": {
-        "connect/own_file.py": {WHOLE},  # where other programs keep their settings
+        "connect/own_file.py": {WHOLE},  # folders in which other programs keep their settings
     },
     "slime": {
-        "sandbox/images/cache.py": {"SLIME_IMAGE_DIR", "XDG_CACHE_HOME"},  # where images are kept
-        "sandbox/shell_worker.py": {WHOLE},  # of the shells, inside the box
-        "agents/foreign/worker.py": {WHOLE},  # PATH and the like, for a process of another Python
+        "sandbox/images/cache.py": {"SLIME_IMAGE_DIR", "XDG_CACHE_HOME"},  # folder of images
+        "sandbox/shell_worker.py": {WHOLE},  # environment of the shells in the sandbox
+        "agents/foreign/worker.py": {WHOLE},  # PATH and similar, for a process of another Python
         "engines/sglang/launch.py": {WHOLE},
         "engines/toolchain.py": {WHOLE},
         "engines/vllm/launch.py": {WHOLE},
-        "plan/driver.py": {WHOLE},  # the CUDA of a torch that is to be installed
+        "plan/driver.py": {WHOLE},  # the CUDA version of a torch that will be installed
         "plan/dry_run.py": {WHOLE},
         "plan/words.py": {WHOLE},  # to check the variables of all flags before anything is installed
         "processes/servers.py": {WHOLE},
         "processes/supervisor.py": {WHOLE},
-        "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # what Ray's own settings are, unless somebody set them
-        "ray/engines.py": {WHOLE},  # where the engines will look for programs
+        "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # Ray's own settings, unless they are set
+        "ray/engines.py": {WHOLE},  # where engines will search for programs
         "ray/components.py": {WHOLE},
-        "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
+        "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless it is set
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
-        "ray/watch_actor.py": {WHOLE},  # of the servers on this machine, beside the driver's
-        "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to take the allocator's out
+        "ray/watch_actor.py": {WHOLE},  # environment of this machine's servers, in addition to the driver's
+        "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to remove the allocator's
         "rented/completions.py": {"COMPLETIONS_API_KEY"},
         "rollout/rm_hub/grader.py": {WHOLE},
-        "training/core/distributed.py": {WHOLE},  # the interface of groups, unless somebody set it
+        "training/core/distributed.py": {WHOLE},  # the interface of process groups, unless it is set
     },
 }
 ENVIRONMENT = ("os.environ", "os.environb")
@@ -48,8 +48,8 @@ NAMED_BY_CALL = ("os.getenv", "os.getenvb", "os.environ.get", "os.environ.setdef
 
 
 def reads(source: str) -> Iterator[str]:
-    """Names of the variables that a file reads, and `WHOLE` if they are not written there. Setting is no read; a
-    default that yields to a set variable is one."""
+    """Yields names of the variables that a file reads, and `WHOLE` if they are not literal. Setting a variable is not
+    a read; a default that yields to a set variable is one."""
     if "environ" not in source and "getenv" not in source:
         return
     tree = ast.parse(source)
@@ -70,7 +70,7 @@ def reads(source: str) -> Iterator[str]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[ast.alias, str]]:
-    """What a file calls `os`, and parts of it."""
+    """Yields a file's aliases of `os` and its parts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias, "os") for alias in node.names if alias.name == "os")

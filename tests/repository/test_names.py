@@ -1,4 +1,4 @@
-"""The runtime and the trainer know no method, track or cloud by name: who differs lies outside, and hooks lead there."""
+"""Runtime and trainer name no method, track or provider: differences are outside, behind hooks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ READMES = [name for name in DOCUMENTS if re.fullmatch(r"(slime/slime|openclaw)/.
 
 
 def has_file(name: str, document: Path) -> bool:
-    """Whether a path is there, from the root, from slime/ or tests/, or beside the document; `*` stands for any text."""
+    """Returns whether a path exists, relative to the root, slime/, tests/, or the document; `*` matches any text."""
     name = name.rstrip("/.,").split("::")[0]
     return any(
         next(base.glob(name), None) for base in (ROOT, ROOT / "slime", ROOT / "tests", document.parent)
@@ -57,7 +57,7 @@ def has_file(name: str, document: Path) -> bool:
 
 
 def has_name(dotted: str) -> bool:
-    """Returns whether a dotted name leads to a module of ours, or to a word in the module that it begins with."""
+    """Returns whether a dotted name is a module of ours, or a word in the module that it starts with."""
     for folder in (ROOT / name for name in PACKAGE_FOLDERS):
         at, parts = folder, dotted.split(".")
         while parts and (at / parts[0] / "__init__.py").is_file():
@@ -72,7 +72,7 @@ def has_name(dotted: str) -> bool:
 
 
 def missing_names(document: Path) -> list[str]:
-    """Paths and dotted names in the code of a document that lead nowhere."""
+    """Returns paths and dotted names in the code of a document that do not exist."""
     text = document.read_text()
     commands = re.findall(r"^.*?\b(?:bash|python3?) .*", text, re.MULTILINE)
     code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *commands])
@@ -146,7 +146,7 @@ def test_programs_of_the_laboratory_that_documents_name_exist() -> None:
 
 
 def test_a_program_of_the_laboratory_starts_on_the_path_of_launch_scripts() -> None:
-    """As lab/run.sh starts it, but with this Python."""
+    """Started like by lab/run.sh, but with this Python."""
     start = (
         "source launch/env.sh; set_python_path; exec $PY -m claw_lab.benchmarks.faults.fault_scenarios --help"
     )

@@ -1,4 +1,4 @@
-"""What the wheels hold, and their versions."""
+"""The contents of the wheels, and their versions."""
 
 from __future__ import annotations
 

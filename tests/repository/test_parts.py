@@ -1,4 +1,4 @@
-"""Which tests are quick, and in which order several processes take them."""
+"""The quick tests, and the order of tests in several processes."""
 
 from __future__ import annotations
 

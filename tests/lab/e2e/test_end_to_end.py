@@ -19,7 +19,7 @@ NOT_HERE = 2
 
 @pytest.mark.timeout(SECONDS)
 def test_every_turn_of_the_real_openclaw_is_in_its_session_and_has_its_next_state(tmp_path: Path) -> None:
-    """Both ways of connecting, side by side; 0 client errors while the weights change every second."""
+    """Both ways of connecting are compared; there are no client errors while the weights change every second."""
     if os.environ.get("SKIP_OPENCLAW_E2E"):
         pytest.skip("SKIP_OPENCLAW_E2E is set")
     install = subprocess.run(

@@ -1,4 +1,4 @@
-"""The end-to-end test itself must notice what it is there to notice."""
+"""The checks of the end-to-end test detect the faults that they are for."""
 
 from __future__ import annotations
 

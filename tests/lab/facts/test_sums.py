@@ -1,4 +1,4 @@
-"""Sums as facts: what holds, what does not, and what only resembles a sum."""
+"""Sums as facts: correct ones, wrong ones, and texts that only resemble a sum."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_wrong_sums_are_detected(text: str) -> None:
         "",
         "The answer is 42.",
         "= 1,000",
-        "10 / 3 = 3",  # rounded, or with a remainder that is not told
+        "10 / 3 = 3",  # rounded, or with an unstated remainder
         "10 / 3 = 3 remainder 1",
         "pages 5-10 = 6 pages",
         "2024-05-03 = 3 May",
@@ -108,7 +108,7 @@ def test_wrong_sums_are_detected(text: str) -> None:
         "30 + 30 = 1 hour",
         "50 + 10% = 55",
         "5 / 0 = 0",
-        "500 + 500 = 1.000",  # of thousands, or a one
+        "500 + 500 = 1.000",  # a thousands separator, or a decimal one
         "500 + 500 = 1 000",
         "It is not true that 2 + 2 = 5.",
     ],

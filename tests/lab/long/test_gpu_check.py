@@ -1,4 +1,4 @@
-"""The check for a machine with a GPU still runs, tiny and on the CPU: what it calls is what there is."""
+"""The GPU check still runs with tiny sizes on the CPU, so its calls are valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 @pytest.fixture(autouse=True)
 def own_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the check tells torch's allocator is forgotten after a test."""
+    """Resets the check's allocator settings after a test."""
     monkeypatch.setenv(ALLOCATOR, "")
     monkeypatch.delenv(ALLOCATOR)
 
@@ -51,7 +51,7 @@ def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pyt
 
 
 def spoiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, section: str) -> str:
-    """What the check says of a section that fails."""
+    """Returns the check's output for a failing section."""
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--tiny", "--only", section, "--out", str(tmp_path)])
     assert gpu_check.main() == 1
     *_, line, end = [json.loads(line) for line in (tmp_path / "gpu_check.jsonl").read_text().splitlines()]
@@ -63,7 +63,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, section: str) -> st
 def test_a_kernel_that_attends_beyond_its_mask_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sequence less: the last one goes on where the one before it ends."""
+    """One sequence fewer: the last one continues after the end of the previous one."""
 
     def joined(*given: Any, packed_layout: Any, **named: Any) -> Any:
         if given[1].dtype == torch.bfloat16:

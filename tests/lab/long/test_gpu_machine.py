@@ -1,4 +1,4 @@
-"""The GPU check on a machine that is lent for minutes: a Python with torch, no network, and a limit on its time."""
+"""The GPU check on a machine that is available for minutes: a Python with torch, no network, and a time limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests import FAKES, ROOT
 def test_the_check_runs_with_the_packages_and_older_versions_of_a_gpu_machine(
     tmp_path: Path,
 ) -> None:
-    """Its packages by an import hook, and the signatures of torch 2.11 and transformers 5.17."""
+    """Its packages are simulated by an import hook, with the signatures of torch 2.11 and transformers 5.17."""
     sections = "about,packed,probe,embedded,megatron,fsdp,fsdp_fused"
     command = [sys.executable, str(FAKES / "bare_gpu_machine.py"), "--tiny", "--only", sections]
     done = subprocess.run(
@@ -60,7 +60,7 @@ def test_the_command_installs_nothing_if_a_python_has_torch(tmp_path: Path) -> N
 def test_parts_have_time_limits_and_keep_results_from_before_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part that hangs costs its own limit; parts that did not start in time are named."""
+    """A hanging part costs its own time limit; parts that did not start in time are listed."""
     monkeypatch.setattr(plan, "LEAST", 1.0)
     line = {"section": "ipc", "equal": True}
 

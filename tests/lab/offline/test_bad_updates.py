@@ -1,4 +1,4 @@
-"""A loop with the gate, in one process: a good update passes, spoilt ones are stopped or do no harm."""
+"""A loop with the gate in one process: a good update passes, and corrupt ones are rejected or harmless."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBLEMS = 40
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Behind a student's first batch."""
+    """Yields the state after a student's first batch."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     loop = GatedLoop(ChatModel(str(MODEL)), Setting(METHODS["topk_select"], extra=FLAGS), seed=0)
@@ -42,7 +42,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_gate_accepts_good_updates_and_rejects_bad_ones(bench: Bench) -> None:
-    """One test, because the talk before takes most of its time."""
+    """One test, because the preceding conversation takes most of its time."""
     loop = bench.loop
     assert loop.rejections == [] and loop.undone == [] and loop.live.version == 1
     assert loop.gate.history.good == 1 and loop.gate.history.questions == 192

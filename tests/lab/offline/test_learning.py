@@ -1,4 +1,4 @@
-"""The learning benchmark in one process: it learns, is repeatable, and does what the real loop does."""
+"""The learning benchmark in one process: it learns, is reproducible, and equals the real loop."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_loop(chat: ChatModel) -> Iterator[MakeLoop]:
 
 
 def talk(loop: LocalLoop, sessions: int, seed: int = 0, person: str | None = None) -> list[str]:
-    """Sessions one after the other; returns every reply."""
+    """Plays sessions in order; returns every reply."""
     user, replies = ScriptedUser(seed), []
     for number in range(sessions):
         session, conversation = user.session(), Talk([], f"s{number}", person=person)
@@ -83,7 +83,7 @@ def test_every_method_trains_on_feedback(method: Any, make_loop: MakeLoop) -> No
     talk(loop, 4)
     assert loop.version >= 1
     assert loop.store.versions.live() == loop.version
-    # Two scores that are alike teach nothing
+    # two equal scores have no training signal
     assert any(metrics["grad_norm"] > 0 for metrics in loop.metrics)
     one_version = [metrics.get("train_rollout_logprob_abs_diff_max", 0.0) for metrics in loop.metrics]
     assert max(one_version) < 1e-3
@@ -157,7 +157,7 @@ def test_a_habit_is_learned_within_ten_conversations_and_explicit_requests_are_s
     replies = ask(chat, fresh_problems(100, 100), 100)
     assert preferences(replies, [STUDENT])["student"] >= 0.8
     after = explicit_wishes(chat, 100, "search").lists
-    # The bar, on many seeds, is the benchmark's; without anchors it is about 0.1.
+    # the benchmark's threshold over many seeds; without anchors the share is about 0.1
     assert sum(after.values()) >= 0.6 * sum(before.values())
     assert loop.metrics[-1]["num_steps"] == 11
 
@@ -191,7 +191,7 @@ def test_the_memory_keeps_the_newest_hints() -> None:
 
 
 def test_the_offline_loop_produces_the_samples_and_weights_of_the_real_loop(tmp_path: Path) -> None:
-    """Judgements, samples and the checksums of every live version of a real run come out again, bit for bit."""
+    """Judgements, samples and the checksums of every live version of a real run are reproduced bit for bit."""
 
     async def converse(url: str) -> None:
         async with ChatClient(url, api_key=os.environ.get("SGLANG_API_KEY", "")) as client:
@@ -283,7 +283,7 @@ def test_the_benchmark_reports_its_cost() -> None:
 
 
 def test_the_gpu_benchmark_uses_the_flags_of_the_launch_scripts() -> None:
-    """Of the benchmark's method that runs them on tiny-claw."""
+    """Checks the flags of the benchmark's method for tiny-claw."""
     defaults = dict(re.findall(r"default (\w+) (\S+)", (ROOT / "openclaw-combine" / "flags.sh").read_text()))
     written = (ROOT / "launch" / "gpu.sh").read_text()
     method = METHODS["topk_select_gpu"]

@@ -1,4 +1,4 @@
-"""The recording of the chat: what a terminal shows, and the picture that is made of it."""
+"""The recording of the chat: rendering of a terminal, and the generated picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiny checkpoint is taught in exactly the ids that an episode has."""
+"""A tiny checkpoint is trained on exactly the ids of an episode."""
 
 from __future__ import annotations
 

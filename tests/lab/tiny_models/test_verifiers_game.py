@@ -1,4 +1,4 @@
-"""The laptop's half of the verifiers example: tasks held out by word, a tiny model that knows the rules alone."""
+"""The CPU part of the verifiers example: tasks held out by word, and a tiny model that has learned only the rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def game() -> ModuleType:
 
 
 def row_of(game: ModuleType, seed: int) -> dict[str, Any]:
-    """A task as verifiers writes it."""
+    """Returns a task in verifiers' format."""
     word = random.Random(seed).choice(game.WORDS)
     prompt = RULES + game.board("_" * len(word)) + LIVES
     task = {"system_prompt": "Play.", "prompt": prompt, "info": {"seed": seed}}

@@ -1,4 +1,5 @@
-"""A service is asked before a run starts: what it refuses is one line, and one that is away is left to the run."""
+"""A service is queried before a run starts: a rejection is one line, and an unavailable service is left to the
+run."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_a_service_that_accepts_the_run_is_checked_silently_and_its_tokens_are_c
     args: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask_first(args)
-    assert "service" not in capsys.readouterr().err  # what transformers writes is not ours
+    assert "service" not in capsys.readouterr().err  # transformers' own output is ignored
     assert usage_of(args.run_dir)["serving"]["prefill"] > 50
 
 

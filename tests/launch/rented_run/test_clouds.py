@@ -1,4 +1,5 @@
-"""What the clouds do alike: flags and variables become a driver's command, and what cannot work is one line at start."""
+"""Common behaviour of the providers: flags and variables become a driver's command, and invalid settings are one line
+at the start."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests import MODEL, ROOT
 
 @dataclass(frozen=True)
 class Case:
-    """One cloud. `model`: its base model by default; `tried`, `other`: versions of its SDK that were, were not tried."""
+    """One provider. `model`: its default base model; `tried`, `other`: tested and untested versions of its SDK."""
 
     cloud: Cloud
     words_for: Callable[[Any, Path, dict[str, str]], list[str]]
@@ -68,7 +69,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def with_key(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A key, and an SDK that was tried."""
+    """Returns a key; sets a tested SDK version."""
     monkeypatch.setattr("slime.rented.sdk.version", lambda name: case.tried[0])
     monkeypatch.setenv(f"{case.cloud.name.upper()}_API_KEY", case.key)
     return case.key

@@ -104,7 +104,7 @@ def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, cap
     assert watched.news() == []
     chat.server.end_session("elsewhere")
     assert "not trained" in watched.news()[0]
-    assert AllTurns(lambda: chat.server.newest_turns(None)).news() == []  # what was over before is not told
+    assert AllTurns(lambda: chat.server.newest_turns(None)).news() == []  # earlier events are not reported
 
     def stop(_):
         raise KeyboardInterrupt

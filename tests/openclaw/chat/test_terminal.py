@@ -1,4 +1,4 @@
-"""The chat at a terminal, typed through a pipe that stands for the keyboard."""
+"""The chat in a terminal, with input through a pipe instead of a keyboard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASTED = "\x1b[200~{}\x1b[201~"
 
 
 class FakeServer:
-    """Answers everything with `ok` in two pieces; what `stopped_at` names is interrupted after the first."""
+    """Answers `ok` in two pieces; messages in `stopped_at` are interrupted after the first piece."""
 
     def __init__(self, stopped_at: str = "") -> None:
         self.stopped_at = stopped_at
@@ -43,7 +43,7 @@ def keyboard() -> Iterator[PipeInput]:
 
 
 def talk(keyboard: PipeInput, typed: str, server: FakeServer | None = None) -> tuple[list[str], list[str]]:
-    """The last message of each request, and the output shown."""
+    """Returns the last message of each request, and the displayed output."""
     server = server or FakeServer()
     shown: list[str] = []
     chat = Chat(server, "tiny", shown.append, shown.append)  # type: ignore[arg-type]

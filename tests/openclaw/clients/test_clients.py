@@ -1,4 +1,4 @@
-"""One file a client: what a client needs not say, and that none is forgotten."""
+"""One file per client: optional rules, and completeness of the list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import ROOT
 
 FORM = {"__init__", "client", "program_text", "registry"}
 COPIED = 4
-"""Clients of `copied_settings.py`, which share one file."""
+"""Number of clients in `copied_settings.py`, which share one file."""
 NEW = Client(
     name="new",
     noise=(Head(re.compile(r"<stamp>")),),

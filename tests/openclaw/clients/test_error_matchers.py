@@ -1,4 +1,5 @@
-"""Clients recognise each class of errors by their own code: tables of words, codes and exceptions from npm and PyPI.
+"""Clients recognise each class of errors with their own code: tables of words, codes and exceptions from npm and
+PyPI.
 
 OpenAI's, Anthropic's and LangChain's packages are in requirements-dev.txt. The others are installed by
 `bash lab/claw_lab/long/error_words.sh`, which runs this file; `CLIENT_MATCHERS` names their folder.
@@ -32,7 +33,7 @@ FOLDER = Path(os.environ.get("CLIENT_MATCHERS", "nowhere"))
 
 @pytest.fixture
 def cases(start_gateway: StartGateway) -> dict[str, list[Json]]:
-    """One request for each class of errors, by API. Each is answered with that error, as often as it is sent."""
+    """Returns one request for each class of errors, by API. Each always gets that error."""
     common: Json = {"api_key": KEY, "strict_model_name": True}
     gateway = start_gateway(request_timeout=0.3, **common)
     limited = start_gateway(rate_limit=0.01, **common)
@@ -53,7 +54,7 @@ def cases(start_gateway: StartGateway) -> dict[str, list[Json]]:
 
 
 def asked_plainly(case: Json) -> tuple[int, Json]:
-    """(status, body) of a case, from no client."""
+    """Returns (status, body) of a case without any client."""
     text: Json = {"messages": [{"role": "user", "content": case["prompt"]}], "max_tokens": 50}
     if case["api"] == "responses":
         text = {"input": case["prompt"]}
@@ -66,7 +67,7 @@ def asked_plainly(case: Json) -> tuple[int, Json]:
 
 
 def verdicts(command: list[str], cases: list[Json]) -> dict[str, str]:
-    """What a program makes of each case."""
+    """Returns a program's classification of each case."""
     done = subprocess.run(
         command, input=json.dumps(cases), capture_output=True, text=True, timeout=300, check=False
     )
@@ -76,7 +77,7 @@ def verdicts(command: list[str], cases: list[Json]) -> dict[str, str]:
 
 
 def installed(*names: str) -> Path:
-    """A place in the folder of clients. Skips if it is not there."""
+    """Returns a path in the folder of clients. Skips the test if it does not exist."""
     place = FOLDER.joinpath(*names)
     if not place.exists():
         pytest.skip(

@@ -1,4 +1,4 @@
-"""What programs write in the role of the user is no person's word, and people's own words stay theirs."""
+"""Texts that programs write in the role of the user are not the person's words, and people's words stay theirs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM_TEXTS = [
     json.loads(line)
     for line in (Path(__file__).parent / "data" / "program_texts.jsonl").read_text().splitlines()
 ]
-"""Structures of the templates in twelve clients, in words of our own between their marks."""
+"""Structures of the templates of twelve clients, with our own words in between."""
 NEWEST = [
     "[System: Your previous response was truncated. Continue exactly where you left off.]",
     "[System: You are a worker. A plain-text reply is NOT a result.]",
@@ -44,7 +44,7 @@ NEWEST = [
     "These are some files we have been discussing that we may want to edit after you answer.",
     "Below here are summaries of other files! Do not change these *read-only* files.",
 ]
-"""Beginnings of what Hermes 0.19.0, Qwen Code 0.24.4, pi 1.6.0 and the chat modes of Aider 0.86.2 write."""
+"""Beginnings of texts by Hermes 0.19.0, Qwen Code 0.24.4, pi 1.6.0 and the chat modes of Aider 0.86.2."""
 SURROUNDINGS = "\n\n<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"
 PEOPLE_IN_WRAPPERS = {
     "[attempt_completion] Result:\nThe user has provided feedback on the results. Consider their input.\n<feedback>\n"
@@ -101,7 +101,7 @@ LISTS = (
 
 
 def recorded_lines() -> Iterator[str]:
-    """What people said and asked in the recorded lists."""
+    """Yields people's messages in the recorded lists."""
     for name in LISTS:
         place = ROOT / name
         for file in sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]:

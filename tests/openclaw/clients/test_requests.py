@@ -1,7 +1,8 @@
-"""Requests as the real clients sent them (long texts cut, ids made up), against a gateway in this process.
+"""Requests of the real clients (long texts shortened, ids replaced), sent to a gateway in this process.
 
-Each talk is "hello there", "RUN echo one" with its tool call and result, and "Thanks.". What must come of it: one
-session, with the client's housekeeping beside it, and the next state of each turn in the words of the person or the tool.
+Each conversation is "hello there", "RUN echo one" with its tool call and result, and "Thanks.". The result must be
+one session with the client's housekeeping as side turns, and the next state of each turn in the words of the person
+or the tool.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _is_title(request: dict[str, Any]) -> bool:
 
 
 def _ask(gateway: RunningGateway, request: dict[str, Any], says: str) -> Any:
-    """The turn that was stored of this request."""
+    """Sends a request and returns the stored turn."""
     gateway.says(says)
     answer = gateway.http.post(request["path"], headers=request["headers"], json=request["body"])
     assert answer.status_code == 200, answer.text
@@ -55,7 +56,7 @@ def _ask(gateway: RunningGateway, request: dict[str, Any], says: str) -> Any:
 
 
 def _answers(client: str) -> list[str]:
-    """What the model said in the talk, as the client sent it back."""
+    """Returns the model's answers in the conversation, as the client sent them back."""
     name, argument = RUNNERS[client]
     arguments = {argument: "echo one", **({"description": "as asked"} if client == "opencode" else {})}
     result = {

@@ -1,4 +1,4 @@
-"""Which server a program on this machine talks to."""
+"""The server that a program on this machine connects to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openclaw.common.address import ServerAddress
 
 
 def run(runs: Path, name: str, port: int, made: float, alive: bool = True) -> None:
-    """A run folder whose gateway is this very process, or one that is gone."""
+    """Creates a run folder whose gateway is this process, or a dead one."""
     folder = runs / name / "processes"
     folder.mkdir(parents=True)
     born = psutil.Process().create_time() - (0 if alive else 1000)

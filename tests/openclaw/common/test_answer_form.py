@@ -1,4 +1,4 @@
-"""The form of an answer: which wishes a complaint about it cannot have."""
+"""The form of an answer, and the preferences that a complaint about it cannot express."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a chat message, whatever the shape of its content."""
+"""The text of a chat message, for any shape of its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sides of an answer's form a text speaks of, in the languages that the rules judge reads."""
+"""Aspects of an answer's form that a text mentions, in the languages of the rules judge."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ MENTIONED = [
 
 
 def test_nine_of_ten_form_requests_are_recognised_and_few_mentions_are() -> None:
-    """Written before the patterns were extended; of these 12 were recognised, and 12 of the mentions matched."""
+    """Written before the patterns were extended; at that time 12 of these were recognised, and 12 of the mentions
+    matched."""
     assert sum(theme in asked_themes(text) for theme, text in ASKED) >= 0.9 * len(ASKED)
     assert sum(bool(asked_themes(text)) for text in MENTIONED) <= 1
 

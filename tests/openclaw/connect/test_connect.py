@@ -1,4 +1,4 @@
-"""python -m openclaw.connect: what it writes into openclaw.json, and that nothing is lost."""
+"""python -m openclaw.connect: its entries in openclaw.json, and that no setting is lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ OWN = {
 
 @pytest.fixture
 def openclaw(tmp_path, monkeypatch):
-    """A home with settings, and an `openclaw` program that accepts them unless `refuse` is there, or
-    `refuse-provider` and they have our provider."""
+    """A home folder with settings, and an `openclaw` program that accepts them, unless a file `refuse` exists, or
+    `refuse-provider` and they contain our provider."""
     state = tmp_path / "state"
     state.mkdir()
     (state / "openclaw.json").write_text(json.dumps(OWN))
@@ -54,7 +54,7 @@ def openclaw(tmp_path, monkeypatch):
 
 @pytest.fixture
 def httpserver_of():
-    """f(answer): address of some server that answers every GET with it."""
+    """f(answer): starts a server that answers every GET with `answer`; returns its address."""
     made = []
 
     def serve(answer):
@@ -88,7 +88,7 @@ def _connect(gateway, *flags):
 
 @pytest.fixture
 def gateway(start_gateway, model, tmp_path):
-    """One whose model has room for OpenClaw."""
+    """A gateway whose model has enough context for OpenClaw."""
     roomy = tmp_path / "roomy-qwen3"
     shutil.copytree(model, roomy)
     config = json.loads((roomy / "config.json").read_text())
@@ -119,7 +119,7 @@ def test_the_old_settings_are_backed_up_and_remove_restores_them(gateway, opencl
     assert _connect(gateway) == 0
     (backup,) = (openclaw / "state").glob("openclaw.json.before-openclaw-rl-*")
     assert json.loads(backup.read_text()) == OWN
-    assert _connect(gateway) == 0  # again: nothing changes
+    assert _connect(gateway) == 0  # repeating it changes nothing
     assert main(["--remove"]) == 0
     assert _config(openclaw) == OWN
     assert main(["--remove"]) == 1
@@ -161,7 +161,7 @@ def test_an_older_openclaw_is_connected_without_the_plugin(gateway, openclaw, ca
 
 def test_an_openclaw_without_settings_check_is_not_called(gateway, openclaw):
     (openclaw / "version").write_text("OpenClaw 2026.2.19\n")
-    (openclaw / "refuse").touch()  # as it answers to a command that it does not know
+    (openclaw / "refuse").touch()  # OpenClaw's answer to an unknown command
     assert _connect(gateway) == 0
 
 
@@ -216,15 +216,15 @@ def test_print_only_writes_nothing(gateway, openclaw, capsys):
 
 
 def test_connecting_again_replaces_the_first_entry(gateway, openclaw, start_gateway):
-    """Another port, another name, without the plug-in: one --remove undoes all of it."""
+    """Another port and name, without the plug-in: one --remove undoes all of it."""
     assert main(["--url", gateway.url, "--api-key", KEY]) == 0
     config = _config(openclaw)
     config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://127.0.0.1:1/v1"
     notes = openclaw / "state" / "openclaw-rl-connect.json"
     notes.write_text(notes.read_text().replace(f"{gateway.url}/v1", "http://127.0.0.1:1/v1"))
-    config["models"]["providers"]["openclaw-rl"]["timeoutSeconds"] = 5  # a person's own
+    config["models"]["providers"]["openclaw-rl"]["timeoutSeconds"] = 5  # the user's own value
     (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
-    assert _connect(gateway) == 0  # the server has moved to another port
+    assert _connect(gateway) == 0  # the server now uses another port
     entry = _config(openclaw)["models"]["providers"]["openclaw-rl"]
     assert entry["baseUrl"] == f"{gateway.url}/v1"
     assert _connect(gateway, "--provider", "mine", "--no-extension", "--keep-model") == 0
@@ -252,7 +252,7 @@ def test_remove_keeps_a_provider_with_another_url(gateway, openclaw, capsys):
     config = _config(openclaw)
     config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://elsewhere/v1"
     (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
-    assert _connect(gateway) == 1  # nor overwritten
+    assert _connect(gateway) == 1  # and does not overwrite it
     assert "points at http://elsewhere/v1" in capsys.readouterr().err
     assert main(["--remove"]) == 0
     assert "was left as it is" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Settings of clients other than OpenClaw: the written values, that nothing is lost, and that removal restores the
+"""Settings of other clients than OpenClaw: the written values, that no setting is lost, and that removal restores the
 file."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OLD = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where all clients keep their settings."""
+    """The home folder of all clients' settings."""
     for variable in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "OPENCODE_CONFIG_DIR", "HERMES_HOME"):
         monkeypatch.setenv(variable, str(tmp_path))
     return tmp_path
@@ -72,8 +72,8 @@ def test_existing_settings_are_kept_and_undoing_restores_the_file_byte_for_byte(
 @pytest.mark.parametrize("name", OLD)
 def test_undoing_removes_a_created_settings_file(home: Path, name: str) -> None:
     _connect(name)
-    assert _file(home, name).stat().st_mode & 0o077 == 0  # it holds a key
-    _connect(name, "http://127.0.0.1:32000/v1")  # the server has moved
+    assert _file(home, name).stat().st_mode & 0o077 == 0  # it contains a key
+    _connect(name, "http://127.0.0.1:32000/v1")  # the server now uses another port
     assert "32000" in _file(home, name).read_text() and "31999" not in _file(home, name).read_text()
     own_file.remove(name)
     assert not _file(home, name).exists() and not (home / own_file.NOTES).exists()
@@ -87,7 +87,7 @@ def test_user_changes_survive_undoing(home: Path, name: str, capsys: pytest.Capt
     written = file.read_text()
     mine = {"codex": "[mine]\nx = 1\n", "hermes": "mine:\n  x: 1\n"}.get(name)
     file.write_text(written + mine if mine else json.dumps({**json.loads(written), "mine": {"x": 1}}))
-    _connect(name)  # again, over what was changed
+    _connect(name)  # repeated, over the changed file
     own_file.remove(name)
     left = _read(file)
     assert left.pop("mine") == {"x": 1}

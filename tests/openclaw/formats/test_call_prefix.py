@@ -1,4 +1,4 @@
-"""A call is given up exactly when no further characters can make it sound."""
+"""Parsing of a call stops exactly when no further characters can make it valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models whose family has no renderer here: their folder's own chat template writes the prompts."""
+"""Models of a family without a renderer here: the chat template of their folder renders the prompts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def chat_format(folder: Path) -> ChatFormat:
 
 @pytest.mark.parametrize("model_type", ["qwen2", "mistral", "never-heard-of", "llama"])
 def test_a_model_of_any_type_is_served_by_its_own_template(tmp_path: Path, model_type: str) -> None:
-    """llama: SmolLM and others are of this type, and write ChatML."""
+    """llama: SmolLM and others have this type, but use ChatML."""
     made = chat_format(model(tmp_path / "model", model_type=model_type))
     assert made.tokenizer.decode(made.render([{"role": "user", "content": "hi"}], None, False)) == (
         "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -1,4 +1,4 @@
-"""Every model family's answers are streamed, and add up to what its own parser reads in the whole."""
+"""Answers of every model family are streamed, and the deltas add up to the result of the family's parser."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ FAMILIES: dict[str, tuple[str, list[str], str]] = {
     "nemotron-3": ("nemotron_h", [*QWEN, "<image>"], TAGGED_CALL),
 }
 FOLDERS = {"qwen3.6": "Qwen3.6-35B-A3B"}
-"""Names of folders that name a family."""
+"""Folder names that indicate a family."""
 WHOLE = ("llama-3", "glm-4.5", "deepseek-v3")
-"""Read as a whole again and again: unsound calls are text at the end."""
+"""Families whose answer is parsed as a whole each time; invalid calls become text at the end."""
 TOOL = {
     "type": "function",
     "function": {"name": "read", "parameters": {"properties": {"path": {"type": "string"}}}},
@@ -69,7 +69,7 @@ TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "{", "}", "<",
 
 @cache
 def family(name: str) -> ChatFormat:
-    """A byte-level tokenizer without merges, with the special tokens of a family."""
+    """Returns a byte-level tokenizer without merges, with the special tokens of a family."""
     with TemporaryDirectory() as place:
         folder = Path(place) / FOLDERS.get(name, name)
         write_family(name, folder)
@@ -77,7 +77,7 @@ def family(name: str) -> ChatFormat:
 
 
 def write_family(name: str, folder: Path) -> None:
-    """Writes what a gateway reads of such a model."""
+    """Writes the files of such a model that a gateway reads."""
     folder.mkdir()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = CoreTokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
@@ -124,7 +124,7 @@ def is_sound(call: Any) -> bool:
 
 
 def content_of(name: str, whole: Any, ids: list[int]) -> str:
-    """Unsound calls, and the text after them up to a sound one, are text. One block is one call here."""
+    """Invalid calls, and the text after them up to a valid one, are text. One block is one call here."""
     content, shows, end = whole.content or "", True, None
     blocks: dict[tuple[int, int], list[Any]] = {}
     for call in whole.tool_calls:
@@ -138,7 +138,7 @@ def content_of(name: str, whole: Any, ids: list[int]) -> str:
 
 
 def without_space(answer: tuple[str, str, list[Any]]) -> tuple[str, str, list[Any]]:
-    """Which white space beside a call is trimmed depends on whether the call is sound."""
+    """Removes white space around calls, whose trimming depends on whether the call is valid."""
     return answer[0], "".join(answer[1].split()), answer[2]
 
 
@@ -153,7 +153,7 @@ def test_every_split_of_an_answer_gives_the_result_of_the_familys_parser(
     name: str, data: st.DataObject
 ) -> None:
     _, special, call = FAMILIES[name]
-    # The prompt's; it begins anew there
+    # this token is the prompt's; generation starts after it
     special = [token for token in special if token != "<|end_header_id|>"]
     piece = st.one_of(st.sampled_from([*special, call]), st.sampled_from(TEXTS), st.text(max_size=3))
     ids = family(name).tokenizer.encode("".join(data.draw(st.lists(piece, max_size=10))))
@@ -220,7 +220,7 @@ MESSAGE = st.one_of(
 def test_a_repeated_history_gets_the_same_ids(
     name: str, history: list[Any], steps: list[tuple[int, Any, Any]], tools: list[Any] | None, thinks: bool
 ) -> None:
-    """A talk goes on, and now and then its last messages change."""
+    """A conversation continues, and sometimes its last messages change."""
     form = family(name)
     for cut, more, after in steps:
         history = [*history[: len(history) - cut], *more]
@@ -304,7 +304,7 @@ def test_every_type_names_a_renderer() -> None:
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if "<think>" in FAMILIES[name][1]])
 def test_tokens_of_the_reasoning_are_counted(name: str) -> None:
-    """Parsers that read the whole count a thought that is over to its marker."""
+    """Parsers of whole answers count finished reasoning up to its marker."""
     encode, parser = family(name).tokenizer.encode_markup, family(name).parser(True)
     thought = encode("<think>so be it</think>")
     parser.begin(encode("hello"), [TOOL])
@@ -318,5 +318,5 @@ def test_tokens_of_the_reasoning_are_counted(name: str) -> None:
     plain.finish()
     reasoning, _, _ = parsed(
         name, [encode("yes")], encode("hello")
-    )  # GLM reads a text without a mark as a thought
+    )  # GLM treats text without a marker as reasoning
     assert plain.reasoning_tokens() == len(encode(reasoning))

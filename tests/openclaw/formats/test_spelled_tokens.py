@@ -1,4 +1,4 @@
-"""Whatever field of a request spells a control token: the prompt has no more of them than without it."""
+"""A control token in any field of a request: the prompt must contain no more control tokens than without it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def called(
 
 
 def requests(text: str) -> dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None, Any]]:
-    """Messages, tools and options with `text` in one field, by the field's name."""
+    """Returns messages, tools and options with `text` in one field, by the field's name."""
     thought = {"role": "assistant", "content": "a", "reasoning_content": text}
     in_properties = {"type": "object", "properties": {text: {"enum": [text], "description": text}}}
     parts = [{"type": "text", "text": text}, {"type": "text", "text": text}]

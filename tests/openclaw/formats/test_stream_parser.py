@@ -1,4 +1,4 @@
-"""Whatever way an answer is cut into pieces, its deltas add up to what `renderers` parses from the whole."""
+"""For any split of an answer, its deltas add up to what `renderers` parses from the whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def chat(model: Path) -> ChatFormat:
 
 
 def parsed(chat: ChatFormat, pieces: list[list[int]], tools: bool = True) -> dict[str, Any]:
-    """What a client gets in the end."""
+    """Returns the client's final result."""
     parser = chat.parser(tools)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
     calls: list[list[str]] = []
@@ -65,7 +65,7 @@ def parsed(chat: ChatFormat, pieces: list[list[int]], tools: bool = True) -> dic
 
 
 def expected(chat: ChatFormat, ids: list[int]) -> dict[str, Any]:
-    """What `renderers` reads; unsound calls, and the text after them up to a sound one, are text."""
+    """Returns the result of `renderers`; invalid calls, and the text after them up to a valid one, are text."""
     whole = chat._renderer(True).parse_response(ids)
     stop = next((at for at, token in enumerate(ids) if token in chat.stop_ids), len(ids))
     content, calls, shows, end = whole.content, [], True, None
@@ -88,7 +88,7 @@ def is_sound(call: Any) -> bool:
 
 
 def without_space(answer: dict[str, Any]) -> dict[str, Any]:
-    """Which white space beside a call is trimmed depends on whether the call is sound."""
+    """Removes white space around calls, whose trimming depends on whether the call is valid."""
     return {**answer, "content": "".join(answer["content"].split())}
 
 

@@ -1,4 +1,4 @@
-"""Adapters beside the model: named as `MODEL:NAME`, stored with every turn, and never trained into the model."""
+"""Adapters next to the model: named `MODEL:NAME`, stored with every turn, and never trained into the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = {"api_keys": "ada=key-ada,bob=key-bob"}
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Path]:
-    """Folders that look like adapters; the scripted engine reads none."""
+    """Returns folders that look like adapters; the scripted engine reads none."""
     found = {name: tmp_path / f"lora-{name}" for name in ("ada", "bob", "team")}
     for name, folder in found.items():
         folder.mkdir()
@@ -104,7 +104,7 @@ def test_every_api_accepts_the_adapters_name(
 def test_an_engine_that_lost_its_adapters_loads_them_again(
     gateway: RunningGateway, folders: dict[str, Path]
 ) -> None:
-    """As after a restart. At the start it was asked for all, before any request."""
+    """For example after a restart. At the gateway's start it is asked to load all of them, before any request."""
     known = gateway.engine.adapters
     assert known is not None
     gateway.wait_for(lambda: len(known) == 3)
@@ -117,7 +117,7 @@ def test_an_engine_that_lost_its_adapters_loads_them_again(
 def test_sglang_gets_each_version_under_a_separate_name(
     start_gateway: StartGateway, engine: FakeEngine, flags: tuple[str, ...], folders: dict[str, Path]
 ) -> None:
-    """It replaces no adapter, and reports the version of the model alone."""
+    """SGLang replaces no adapter, and reports only the model's version."""
     engine.counts_adapters = False
     for version in (0, 1):
         gateway = start_gateway(adapter=flags)
@@ -194,7 +194,7 @@ def test_an_adapter_with_a_keys_name_is_only_for_that_key(
 
 
 def test_the_next_turn_may_use_another_adapter(gateway: RunningGateway) -> None:
-    """One conversation, three policies: only what the model itself answered is learned from."""
+    """One conversation with three policies: only the model's own answers are trained."""
     base = gateway.app.state.gateway.model_name
     messages, ids = list(HELLO), []
     for name in (base, f"{base}:ada", base, f"{base}:bob"):
@@ -213,7 +213,7 @@ def test_the_next_turn_may_use_another_adapter(gateway: RunningGateway) -> None:
 def test_the_base_trainer_leases_no_turn_of_an_adapter(
     store: RolloutStore, make_sample: Any, make_turn: Any
 ) -> None:
-    """Even if a sample of it were in the store."""
+    """Even if the store contained a sample of it."""
     with pytest.raises(StoreError, match="not trained into another policy"):
         store.turns.record(make_turn(policy_id=policy_of("policy", "ada"), state=TurnState.IMPORTED))
     own, other = make_sample(), make_sample()
@@ -285,7 +285,7 @@ def test_the_launched_engine_holds_the_configured_number_of_adapters(model: Path
 
 
 def test_an_adapters_name_is_never_answered_by_the_base_model() -> None:
-    """Also after a start that forgot `--adapter`: the turns would be trained into the model."""
+    """Also after a start without `--adapter`, when the turns would otherwise be trained into the model."""
     names = ModelNames("claw", {}, (), strict=False)
     with pytest.raises(ClientError, match="claw:ada"):
         names.adapter("claw:ada", None)

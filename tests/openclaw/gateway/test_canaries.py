@@ -1,4 +1,4 @@
-"""A wish leaves a person's prompts when the weights do it unasked, and not before."""
+"""A preference is removed from a person's prompts once the weights follow it without being asked, and not before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LIST, PROSE = [8, 9], [10, 11]
 
 
 class Weights:
-    """Sampled answers by number, and log-probs in which a list falls by `gap` nats where the wish is in the prompt."""
+    """Scripted answers by number, and log-probs in which a list loses `gap` nats if the preference is in the
+    prompt."""
 
     def __init__(self, tokenizer: Tokenizer, answers: Callable[[int], list[int]], gap: float = 6.0) -> None:
         self._tokenizer, self._answers, self._gap = tokenizer, answers, gap
@@ -50,7 +51,7 @@ def chat_format(model: Path) -> ChatFormat:
 
 @pytest.fixture
 def asked_for(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> RolloutStore:
-    """A store in which ada has complained about a list under version 3."""
+    """A store in which ada has complained about a list at version 3."""
     store.versions.weights_live(-1, 3, None, True, None, None)
     turn = store.turns.record(make_turn(person="ada", memory=[], completion_ids=LIST))
     store.turns.answer(turn.id, [{"role": "user", "content": WISH}])

@@ -1,4 +1,4 @@
-"""What stopped an answer, told apart: the gateway's own limit, and a client that is too slow to take it."""
+"""The reason why an answer stopped: the gateway's own limit, or a client that reads too slowly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recorder:
 
 
 def exchange(recorder: Recorder, pause: float) -> Exchange:
-    """One whose engine gives a token, waits `pause` seconds and gives another."""
+    """Returns an exchange whose engine sends a token, waits `pause` seconds and sends another."""
     ids: list[int] = []
 
     async def run() -> AsyncGenerator[Increment, None]:

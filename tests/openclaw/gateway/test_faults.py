@@ -1,4 +1,4 @@
-"""An engine that dies, a client that leaves, weights that change: the store has exactly the sampled ids."""
+"""A crashing engine, a disconnecting client, changing weights: the store has exactly the sampled ids."""
 
 from __future__ import annotations
 

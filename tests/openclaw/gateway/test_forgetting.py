@@ -1,4 +1,4 @@
-"""The gateway forgets a person: its own steps, those of the driver, and those that a killed gateway left."""
+"""The gateway deletes a person's data: its own steps, those of the driver, and those left by a killed gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.openclaw.gateway.test_trained_adapters import PER_KEY, ask, publish
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """Of a run with a driver."""
+    """Returns the run folder of a run with a driver."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "arguments.json").write_text(json.dumps({"train_adapters": "per-key"}))
@@ -36,7 +36,7 @@ def gateway(start_gateway: StartGateway, run_dir: Path) -> RunningGateway:
 
 
 def driver(run_dir: Path, seen: list[Forgetting]) -> threading.Thread:
-    """Takes the place of a driver, once."""
+    """Acts as a driver once."""
 
     def work() -> None:
         deadline = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""A harness that only knows an address plays against the gateway, and slime reads its trajectory back in exact ids."""
+"""A harness that knows only an address plays with the gateway, and slime reads back its trajectory with exact ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL = f"<tool_call>\n{json.dumps({'name': 'guess', 'arguments': {'number': 4}})
 
 
 def generate(gateway: RunningGateway, harness: Any, label: str = "7", **options: Any) -> Any:
-    """What an episode leaves."""
+    """Returns the result of an episode."""
     made = through_gateway(harness, url=gateway.url, api_key=KEY, admin_key=KEY, **options)
     sample = Sample(
         group_index=5, index=40, prompt="Find my number.", label=label, metadata={"task_name": "t"}
@@ -90,7 +90,7 @@ def test_infrastructure_failures_are_retried_and_never_count_as_failed_tasks(
             raise EnvironmentAway("gone")
         return (
             await play(endpoint, task) if len(calls) > 2 else Outcome(1.0, True)
-        )  # the second leaves no turn
+        )  # the second one stores no turn
 
     assert generate(guessing, fragile).metadata["environments_away"] == 2 and len(set(calls)) == 3
 

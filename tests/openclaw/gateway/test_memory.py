@@ -1,4 +1,4 @@
-"""What a person asked for in a complaint stands in their next prompt, and in nobody else's."""
+"""A preference from a person's complaint is in their next prompts, and in no one else's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def remembering(start_gateway: StartGateway) -> RunningGateway:
 
 
 def ask(gateway: RunningGateway, messages: list[Any] = LATER, key: str | None = None, **more: Any) -> Turn:
-    """The stored turn of a request; `key` names the bearer's, `headers` are further ones."""
+    """Returns the stored turn of a request; `key` names the key, `headers` are additional ones."""
     headers = more.pop("headers", {}) | ({"Authorization": f"Bearer {key}"} if key else {})
     answer = gateway.http.post("/v1/chat/completions", json={"messages": messages, **more}, headers=headers)
     assert answer.status_code == 200, answer.text
@@ -34,7 +34,7 @@ def ask(gateway: RunningGateway, messages: list[Any] = LATER, key: str | None = 
 
 
 def complain(gateway: RunningGateway, turn: Turn, wish: str = WISH) -> None:
-    """What the judge stores of a complaint about a turn."""
+    """Stores the judgement of a complaint about a turn."""
     gateway.store.turns.answer(turn.id, [{"role": "user", "content": "I do not like that."}])
     vote = Vote(score=1, hint=wish)
     found = [Judgement(kind="hint", score=1.0, votes=[vote], judge="test", hints=[wish])]
@@ -77,7 +77,7 @@ def test_no_key_reads_or_writes_the_preferences_of_another_named_key(start_gatew
     assert stranger.memory is None and WISH not in prompt(gateway, stranger)
     complain(gateway, stranger, OTHER)
     assert ask(gateway, key="key-a").memory == [WISH]
-    assert ask(gateway, user="ada").memory is None  # the key without a name
+    assert ask(gateway, user="ada").memory is None  # the unnamed key
 
 
 def test_without_the_flag_no_preference_is_remembered(gateway: RunningGateway) -> None:

@@ -1,4 +1,4 @@
-"""A folder in the format of MetaClaw-Bench, played against a real gateway with a scripted engine."""
+"""A folder in MetaClaw-Bench's format, played against a real gateway with a scripted engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway that is killed or replaced: no connection is refused, and a planned restart breaks no stream."""
+"""A killed or replaced gateway: no connection is refused, and a planned restart interrupts no stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(gateway: RunningGateway) -> list[str]:
 
 @pytest.fixture
 def server(gateway: RunningGateway) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A gateway as processes of its own, on the store and engine of `gateway`, and its URL."""
+    """Yields the URL of a gateway in separate processes, on the store and engine of `gateway`, with its process."""
     gateway.says(TEXT)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "base")])}
     process = subprocess.Popen(command(gateway), stdout=subprocess.PIPE, text=True, env=env)
@@ -55,7 +55,8 @@ def worker(url: str) -> int:
 
 
 def stream(url: str) -> str:
-    """The text of a streamed answer. Raises httpx.HTTPError when it breaks, AssertionError when it has no end."""
+    """Returns the text of a streamed answer. Raises httpx.HTTPError if it breaks off, AssertionError if its end is
+    missing."""
     body = {"messages": HELLO, "stream": True}
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
         lines = [line for line in answer.iter_lines() if line]
@@ -134,7 +135,7 @@ if any("openclaw.server" in word for word in sys.orig_argv):
     while (here / "hold").exists() and not (here / f"go-{os.getpid()}").exists() and time.monotonic() < until:
         time.sleep(0.02)
 """
-"""A program that takes long to start: as long as a file is there."""
+"""A slow program: its start takes as long as a file exists."""
 
 
 def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
@@ -150,7 +151,7 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
     try:
         url = process.stdout.readline().split()[1].removesuffix("/v1")
         supervisor, began = psutil.Process(process.pid), tmp_path / f"began-{process.pid}"
-        # Who serves, a spare, the keeper of the socket
+        # the serving worker, a spare worker, the fd keeper
         gateway.wait_for(lambda: len(supervisor.children()) == 3, 60)
         began.unlink()
         (tmp_path / "hold").touch()
@@ -159,9 +160,11 @@ def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(
         [tried] = tmp_path.glob("began-*")
         served = [worker(url)]
         os.kill(served[0], signal.SIGKILL)
-        assert "[DONE]" in stream(url)  # the supervisor goes on while the next program is tried
+        assert "[DONE]" in stream(url)  # the supervisor continues while the next program starts
         served.append(worker(url))
-        gateway.wait_for(lambda: len(supervisor.children()) == 4, 60)  # a spare again, and what is tried
+        gateway.wait_for(
+            lambda: len(supervisor.children()) == 4, 60
+        )  # a new spare worker, and the new program
         tried.with_name(tried.name.replace("began", "go")).touch()
         gateway.wait_for(began.exists, 60)
         os.kill(served[1], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A request sent again while its first try is being answered is the same turn."""
+"""A repeated request whose first attempt is still running is the same turn."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_retry_gets_the_first_requests_answer_from_its_start(
 
 def test_a_retry_continues_after_the_first_client_disconnects(slow: RunningGateway) -> None:
     ids = slow.says(TEXT)
-    slow.engine.pause = 0.4  # time for the second try to arrive, on a busy machine too
+    slow.engine.pause = 0.4  # time for the second attempt to arrive, even on a busy machine
     with ThreadPoolExecutor(1) as pool:
         with slow.http.stream(
             "POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}
@@ -105,7 +105,7 @@ def test_retries_of_a_request_with_a_forced_tool_call_are_joined() -> None:
 def test_a_joined_retry_is_stored_with_the_prompt_ids_of_the_first_request(
     slow: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent may be gone when the second try arrives, which would then be rendered as a whole."""
+    """If the parent is deleted before the second attempt arrives, its prompt would be rendered completely."""
     modes: list[Any] = ["bridge", "full"]
     rendered = slow.app.state.gateway._render
 

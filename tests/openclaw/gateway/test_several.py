@@ -1,4 +1,4 @@
-"""Several engines behind one gateway, several gateways on one store and one run folder."""
+"""Several engines of one gateway, and several gateways on one store and run folder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ Process = tuple[subprocess.Popen[str], httpx.Client]
 
 @pytest.fixture
 def two_processes(gateway: RunningGateway) -> Iterator[tuple[Process, Process]]:
-    """Gateways as processes of their own, on the store and engine of `gateway`."""
+    """Yields two gateways in separate processes, on the store and engine of `gateway`."""
     flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
     flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
     command = [sys.executable, "-m", "openclaw.server", *flags]

@@ -1,4 +1,4 @@
-"""Spans for an OpenTelemetry collector: named by the conventions, without content, and nothing when off."""
+"""Spans for an OpenTelemetry collector: conventional names, no content, and none if disabled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def collecting() -> Iterator[Collector]:
 
 
 def sent(gateway: RunningGateway, collecting: Collector) -> list[dict[str, Any]]:
-    """All spans, once what waited was sent."""
+    """Returns all spans, after pending ones were sent."""
     gateway.app.state.gateway.spans.close()
     return collecting.spans
 

@@ -1,4 +1,4 @@
-"""From sampled ids to the text that a client reads while they come, and to the stored turn."""
+"""From sampled ids to the streamed text of a client, and to the stored turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters that the run trains: whose they are, which version answers, and which turns train them."""
+"""Adapters that the run trains: their owners, the answering version, and the turns that train them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gateway(start_gateway: StartGateway, tmp_path: Path) -> RunningGateway:
 
 
 def publish(run_dir: Path, name: str, version: int) -> Path:
-    """As the trainer does it."""
+    """Publishes a version like the trainer."""
     folder = run_dir / "checkpoints" / f"{name}-{version}"
     folder.mkdir(parents=True)
     home = run_dir / "policies" / name
@@ -166,7 +166,7 @@ def test_versions_of_an_adapter_are_listed_and_rolled_back_by_its_name(
 
 
 def answer_one(orders: VersionOrders) -> None:
-    """As the driver does it."""
+    """Answers an order like the driver."""
     while (order := orders.next()) is None:
         threading.Event().wait(0.01)
     assert (order.action, order.version) == ("rollback", 1)

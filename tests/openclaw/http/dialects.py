@@ -1,4 +1,4 @@
-"""One request in each dialect through its own client library, and what that library makes of the answer."""
+"""One request in each API through its own client library, and the library's view of the answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client has. `calls`: (name, arguments) of what it would execute; `back`: what it sends back of the answer;
-    `fulfilled`: whether the answer says that a required call is missing."""
+    """A client's view of an answer. `calls`: (name, arguments) that it would execute; `back`: messages that it sends
+    back; `fulfilled`: whether the answer reports that a required call is missing."""
 
     id: str
     text: str

@@ -1,4 +1,4 @@
-"""One line a request: enough for an operator, and nothing that was said."""
+"""One line per request: enough for an operator, without any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who administers: with client keys only the admin key, without any only the server's own user; before a body is read."""
+"""Access to administration: with client keys only by the admin key, without keys only by the server's user; checked
+before a body is read."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ OPEN = {
     "/", "/healthz", "/readyz", "/health", "/metrics", "/status", "/docs", "/openapi.json", "/page/login", "/page/logout",
     "/page/static/{name:path}", "/page/events",
 }  # fmt: skip
-"""Routes that ask for no key, or that a test looks at by itself."""
+"""Routes without a key, or with their own test."""
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -42,7 +43,7 @@ def place(gateway: RunningGateway) -> tuple[str, int]:
 
 
 def routes(gateway: RunningGateway) -> Iterator[tuple[str, str]]:
-    """(method, path) of every route that needs a key, with something in the place of each variable."""
+    """Yields (method, path) of every route that needs a key, with values for the variables."""
     routers = [getattr(route, "original_router", None) for route in gateway.app.routes]
     for route in itertools.chain(
         gateway.app.routes, *(router.routes for router in routers if router is not None)
@@ -53,7 +54,8 @@ def routes(gateway: RunningGateway) -> Iterator[tuple[str, str]]:
 
 
 def answer_before_the_body(gateway: RunningGateway, method: str, path: str) -> bytes:
-    """The first line of the answer to a head whose body does not come; empty where the server waits for it."""
+    """Returns the first line of the answer to headers whose body does not arrive; empty if the server waits for
+    it."""
     with socket.create_connection(place(gateway), timeout=2) as connection:
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{{"
         connection.sendall(head.encode())

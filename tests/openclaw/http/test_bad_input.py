@@ -1,5 +1,5 @@
-"""Each thing that a client can do wrong has a clear error or a stated behaviour, leaves nothing half-stored
-and the server alive."""
+"""Every client error gets a clear message or a defined behaviour, stores nothing partially, and keeps the server
+running."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def error(answer: httpx.Response) -> tuple[int, str | None]:
 
 @pytest.fixture
 def lively(gateway: RunningGateway) -> Iterator[RunningGateway]:
-    """A gateway that must have stored nothing and serve a good request after whatever the test does."""
+    """Yields a gateway that must have stored nothing, and must serve a valid request after the test."""
     gateway.says("hi")
     yield gateway
     assert gateway.store.status.counts()["turns"] == {}

@@ -1,4 +1,4 @@
-"""The nginx configuration of instructions/operations.md, and the shortest one that people write, run for real."""
+"""The nginx configuration of instructions/operations.md, and the shortest usual one, with a real nginx."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gateway(start_gateway: StartGateway) -> RunningGateway:
 
 @pytest.fixture
 def outside(server: str, gateway: RunningGateway, tmp_path: Path) -> Iterator[str]:
-    """The URL of nginx; without TLS, of which nothing here depends."""
+    """Yields the URL of nginx, without TLS, which does not matter here."""
     port = free_port()
     server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
     server = re.sub(r"ssl_certificate(_key)? .*;", "", server).replace("http://127.0.0.1:30000", gateway.url)

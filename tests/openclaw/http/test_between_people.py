@@ -1,7 +1,7 @@
-"""What one person may do to what another person said: a table of routes, whose the turn is, and who asks.
+"""Access of one person to another's data: a table of routes, owners of the turn, and callers.
 
-Each table has a row for a turn and a column for an asker. `+`: the asker reaches the turn, `-`: it is for the asker as if
-it were not there, `x`: the request is refused (401).
+Each table has a row per owner and a column per caller. `+`: the caller can access the turn; `-`: the turn does not
+exist for the caller; `x`: the request is rejected (401).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WISH = "Please answer in one sentence."
 ASKERS = (
     "ada", "ada:carol", "bob", "bob:ada", "bob:carol", "common", "common:ada", "common:carol", "none",
 )  # fmt: skip
-"""A key, and behind the colon the `user` that the request names."""
+"""A key and, after the colon, the `user` in the request."""
 
 MAY_USE = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
@@ -39,8 +39,8 @@ common:carol   -      -      -     -        -       -        -           +      
 old_ada        +      -      -     -        -       -        -           -        x
 old_unnamed    +      +      +     +        +       +        +           +        x
 """
-"""A `user` that is the name of another key is not believed: the turn is of the key's own name, or names no person. Turns
-of before keys were noted go by the person alone."""
+"""A `user` that equals another key's name is ignored: the turn belongs to the key's own name, or to no person. Turns
+without a recorded key are assigned by the person alone."""
 MAY_JUDGE = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      -      -     -        -       -        -           -        x
@@ -53,7 +53,7 @@ common:carol   -      -      -     -        -       -        -           +      
 old_ada        +      -      -     -        -       -        -           -        x
 old_unnamed    +      +      +     -        +       +        -           +        x
 """
-"""No key judges in the name of another key's bearer."""
+"""No key can give feedback in the name of another key's bearer."""
 NO_ROUTE = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            -      -      -     -        -       -        -           -        x
@@ -66,7 +66,7 @@ common:carol   -      -      -     -        -       -        -           -      
 old_ada        -      -      -     -        -       -        -           -        x
 old_unnamed    -      -      -     -        -       -        -           -        x
 """
-"""A prompt in raw text continues no turn."""
+"""A raw text prompt continues no turn."""
 TRAJECTORIES = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      +      -     -        -       -        -           -        x
@@ -79,7 +79,7 @@ common:carol   -      -      -     -        -       -        -           -      
 old_ada        +      +      -     -        -       -        -           -        x
 old_unnamed    -      -      -     -        -       -        -           -        x
 """
-"""The bearer of a named key reads the turns of that name, whatever `user` the request has."""
+"""The bearer of a named key reads the turns of that name, for any `user` in the request."""
 IN_PROMPT = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      -      -     -        -       -        -           -        x
@@ -92,7 +92,8 @@ common:carol   -      -      -     -        -       -        -           +      
 old_ada        +      -      -     -        -       -        -           -        x
 old_unnamed    -      -      -     -        -       -        -           -        x
 """
-"""A wish, said after such a turn, stands in the asker's next prompt. Who names another key's bearer has no memory."""
+"""A preference expressed after such a turn is in the caller's next prompt. A caller that names another key's bearer
+has no memory."""
 OWN_MEMORY = """
               ada ada:carol bob bob:ada bob:carol common common:ada common:carol none
 ada            +      +      -     -        -       -        -           -        x
@@ -105,11 +106,11 @@ common:carol   -      -      -     -        -       -        -           -      
 old_ada        +      +      -     -        -       -        -           -        x
 old_unnamed    -      -      -     -        -       -        -           -        x
 """
-"""GET and DELETE /v1/memory: of the key's own name; any other key gets 403."""
+"""GET and DELETE /v1/memory access the preferences of the key's own name; other keys get 403."""
 
 
 def cells(table: str) -> Iterator[tuple[str, str, str]]:
-    """Returns (whose turn, who asks, the expected result)."""
+    """Yields (owner, caller, expected result)."""
     head, *rows = table.strip().splitlines()
     assert tuple(head.split()) == ASKERS
     for row in rows:
@@ -120,7 +121,7 @@ def cells(table: str) -> Iterator[tuple[str, str, str]]:
 
 @dataclass
 class Town:
-    """A gateway with keys, and what people do with it."""
+    """A gateway with keys, and requests of several people."""
 
     gateway: RunningGateway
     numbers: Iterator[int] = field(default_factory=count)
@@ -138,13 +139,13 @@ class Town:
         return answer
 
     def post(self, asker: str, path: str, **body: Any) -> httpx.Response:
-        """With the person that the asker names, if the dialect has it."""
+        """Sends a request with the person that the caller names, if the API supports it."""
         user = asker.partition(":")[2]
         named = {"metadata": {"user_id": user}} if path == "/v1/messages" else {"user": user}
         return self.send(asker, "POST", path, json={**body, **(named if user else {})})
 
     def turn(self, owner: str) -> Any:
-        """A turn of the owner's in a session of its own, with words of its own."""
+        """Creates a turn of the owner in a new session, with unique words."""
         number = next(self.numbers)
         maker = {"old_ada": "ada", "old_unnamed": "common"}.get(owner, owner)
         said = [{"role": "user", "content": f"question {number}"}]
@@ -156,7 +157,7 @@ class Town:
         return turn
 
     def forget_key(self, turn_id: str) -> None:
-        """Makes a turn, and the preferences remembered after it, one of before keys were noted."""
+        """Removes the recorded key of a turn, and of the preferences remembered after it."""
         with self.gateway.store.database.transaction() as connection:
             mine = update(schema.turn).where(schema.turn.c.id == turn_id)
             connection.execute(mine.values(key_name=None))
@@ -208,7 +209,7 @@ def continue_in_path(town: Town, asker: str, turn: Any) -> str:
 
 
 def join_a_group(town: Town, asker: str, turn: Any) -> str:
-    """Reads the turns of a group that the turn and one of the asker's are in."""
+    """Reads the turns of a group that contains the turn and one of the caller's."""
     group = f"group of {turn.session_id}"
     with town.gateway.store.database.transaction() as connection:
         mine = update(schema.turn).where(schema.turn.c.id == turn.id)
@@ -226,7 +227,7 @@ def continue_aside(town: Town, asker: str, turn: Any) -> str:
 
 
 def continue_a_summary(town: Town, asker: str, turn: Any) -> str:
-    """Another history before the same answer, in the same session."""
+    """Sends another history before the same answer, in the same session."""
     short = [
         {"role": "user", "content": "a summary"},
         turn.response_message,
@@ -276,7 +277,7 @@ def judged(**of_turn: str) -> Callable[[Town, str, Any], str]:
 
 
 def ended(path: str, with_words: bool = False, by_header: bool = False) -> Callable[[Town, str, Any], str]:
-    """A request that ends the turn's session, with words of its own where the dialect wants some."""
+    """Returns a request that ends the turn's session, with new messages if the API requires some."""
     shapes: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "bye"}]} if with_words else {},
         "/v1/completions": {"prompt": "bye"},
@@ -345,7 +346,7 @@ def test_a_turn_belongs_to_the_key_that_created_it(town: Town, route: str) -> No
 
 
 def complain(town: Town, turn: Any, wish: str = WISH) -> None:
-    """What the judge stores when the next message complains."""
+    """Stores the judgement for a complaint in the next message."""
     store = town.gateway.store
     store.turns.answer(turn.id, [{"role": "user", "content": wish}])
     hint = Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=wish)], judge="test", hints=[wish])
@@ -494,7 +495,7 @@ NO_KEYS = """
 unnamed      +      +    +
 ada         +      +    -
 """
-"""Without any key, every client reaches everything, and a `user` sorts."""
+"""Without keys, every client accesses everything, and `user` only labels data."""
 
 
 @pytest.mark.parametrize("route", [name for name in ROUTES if ROUTES[name][0] in (MAY_USE, MAY_JUDGE)])

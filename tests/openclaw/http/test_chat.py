@@ -1,4 +1,4 @@
-"""An OpenAI client talks to the gateway: options, and whole answers."""
+"""An OpenAI client with the gateway: options, and non-streaming answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_sampling_options_reach_the_engine(gateway: RunningGateway) -> None:
     assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["sampling_seed"]) == (1.1, 0.9, 4, 5)
     assert sent["max_new_tokens"] == 7
     ask(gateway)
-    assert gateway.engine.requests[1]["sampling_params"]["temperature"] == 0.7  # generation_config.json
+    assert gateway.engine.requests[1]["sampling_params"]["temperature"] == 0.7  # from generation_config.json
 
 
 def test_log_probs_of_every_token_are_returned_if_requested(gateway: RunningGateway) -> None:

@@ -1,4 +1,4 @@
-"""Several answers to a request, calls that must be made, answers that must have a form."""
+"""Several answers to a request, required calls, and structured answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts as they stand: text or ids in, text out, stored with exact ids."""
+"""Raw prompts: text or ids as input, text as output, stored with exact ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of named web sites may use the API; without the setting, and for administration, nothing is open."""
+"""Pages of listed web sites may use the API; without the setting, and for administration, no origin is allowed."""
 
 from __future__ import annotations
 

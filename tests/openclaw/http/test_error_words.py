@@ -1,4 +1,5 @@
-"""Each class of errors has the status, type, code and words by which clients of OpenAI's and Anthropic's APIs know it."""
+"""Each class of errors has the status, type, code and words by which clients of OpenAI's and Anthropic's APIs
+recognise it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ ROUTES = ("/v1/chat/completions", "/v1/messages")
 
 
 def error_of(answer: Any, route: str) -> tuple[int, str, str | None, str]:
-    """(status, type, code, message); the form must be the route's."""
+    """Returns (status, type, code, message); the format must be the route's."""
     body = answer.json()
     if route == "/v1/messages":
         assert body["type"] == "error" and set(body["error"]) == {"type", "message"}

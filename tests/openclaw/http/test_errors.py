@@ -1,4 +1,4 @@
-"""A bad request is answered in OpenAI's form, names its field and stores nothing."""
+"""An invalid request gets an error in OpenAI's format, which names its field, and stores nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /v1/feedback: a person's word reaches the turn it is about."""
+"""POST /v1/feedback: a person's feedback reaches its turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to what the OpenAPI document describes: no 5xx, no hang, no internal field."""
+"""Random requests to the routes of the OpenAPI document: no 5xx, no hang, no internal field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What headers can pretend: proxies, two values where one counts, lengths that two servers would read differently."""
+"""Forged headers: proxies, duplicate values, and ambiguous lengths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELLO = b'{"messages": [{"role": "user", "content": "hi"}]}'
 
 
 def exchange(gateway: RunningGateway, *lines: str, body: bytes = HELLO) -> bytes:
-    """Everything that is answered to a POST of these header lines."""
+    """Returns the complete answer to a POST with these header lines."""
     head = ["POST /v1/chat/completions HTTP/1.1", "Authorization: Bearer secret-key", *lines]
     with socket.create_connection(
         ("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=5

@@ -1,4 +1,4 @@
-"""Bytes on the wire that no client library sends, and bodies of the wrong shape in every dialect."""
+"""Bytes that no client library sends, and bodies of wrong shapes in every API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's client talks to the gateway; its turns are stored and found again like any."""
+"""Anthropic's client with the gateway; its turns are stored and matched like all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook's cells run from top to bottom against a gateway, and it is a notebook of the format's version 4.5."""
+"""The notebook's cells run in order against a gateway, and its format is version 4.5."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_cells_of_the_notebook_run_in_order(
     monkeypatch.delenv("OPENCLAW_ADMIN_KEY", raising=False)
     names: dict[str, Any] = {}
     for text in cells("code"):
-        # No judge runs here, so nobody waits for one.
+        # no judge runs here, so waiting for one would take long
         exec(compile(re.sub("seconds=20", "seconds=0", text), "cell", "exec"), names)
     printed = capsys.readouterr().out
     assert "1. Add: 12 + 7 = 19" in printed and "tokens asked" in printed

@@ -1,4 +1,4 @@
-"""What a request, and what one client, may cost: refused before it costs, and without others waiting behind it."""
+"""Cost limits of a request and of a client: rejected before they cost, and without delaying others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def post(gateway: RunningGateway, content: str, **body: object) -> httpx.Respons
 
 @pytest.fixture
 def tokenised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths, in characters, of the texts that are read as tokens."""
+    """Returns the lengths, in characters, of tokenized texts."""
     found: list[int] = []
     whole = Tokenizer.encode_markup
 
@@ -51,7 +51,7 @@ def test_a_too_long_text_is_rejected_before_tokenization(
     answer = gateway.http.post(route, json=body)
     words = "prompt is too long" if route == "/v1/messages" else "maximum context length"
     assert answer.status_code == 400 and words in answer.text
-    assert sum(tokenised) < 1_000_000  # characters; the whole is seven times that
+    assert sum(tokenised) < 1_000_000  # characters; the whole text is seven times as long
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_one_clients_open_requests_are_limited(start_gateway: StartGateway) -> N
     assert 1 <= len(refused) <= 2 and refused[0].headers["retry-after"] == "1"
     assert refused[0].json()["error"]["code"] == "too_many_open_requests"
     gateway.engine.pause = 0.0
-    assert post(gateway, "hi").status_code == 200  # what has ended is given back
+    assert post(gateway, "hi").status_code == 200  # ended requests free their places
 
 
 def test_one_client_cannot_fill_the_memory_with_bodies(start_gateway: StartGateway) -> None:

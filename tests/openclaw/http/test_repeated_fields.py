@@ -1,4 +1,4 @@
-"""A field of a request's JSON that is there twice: refused, as two readers would take different values."""
+"""A duplicate field in a request's JSON is rejected, because two parsers would use different values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_quotation_marks_in_texts_are_not_taken_for_fields(gateway: RunningGatew
 
 TEXTS = st.text('"\\\n:a,{')
 VALUES = st.recursive(
-    # whole numbers beyond 64 bits are read as floats, which JSON allows (RFC 8259, section 6)
+    # integers beyond 64 bits are parsed as floats, which JSON allows (RFC 8259, section 6)
     TEXTS | st.integers(-(2**63), 2**64 - 1) | st.none(),
     lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
     max_leaves=30,

@@ -1,4 +1,4 @@
-"""The Responses API: items and events, answers that go on from earlier ones, turns stored like any."""
+"""The Responses API: items and events, continued answers, and stored turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys, persons, limits, and what a log may not say."""
+"""Keys, persons, limits, and content that must not be logged."""
 
 from __future__ import annotations
 

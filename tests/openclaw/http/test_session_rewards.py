@@ -1,4 +1,4 @@
-"""Environments over HTTP: group and task of a turn, the reward of a session, its turns read back."""
+"""Environments over HTTP: group and task of a turn, the reward of a session, and reading its turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPISODE = {"X-Session-Id": "e1", "X-Group-Id": "g", "X-Task-Id": "t", "X-Source"
 
 
 def _episode(gateway: RunningGateway) -> list[str]:
-    """Two turns of an episode; the ids of their completions."""
+    """Creates two turns of an episode; returns the ids of their completions."""
     gateway.says("ls")
     first = gateway.http.post("/v1/chat/completions", json={"messages": ASK}, headers=EPISODE).json()
     more = [*ASK, first["choices"][0]["message"], {"role": "user", "content": "command not found"}]

@@ -1,4 +1,4 @@
-"""One item that this model cannot read never ends a conversation: what a client ran is translated, the rest is a note."""
+"""An unsupported item never ends a conversation: tool runs of a client are translated, the rest becomes a note."""
 
 from __future__ import annotations
 

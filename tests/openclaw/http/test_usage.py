@@ -1,4 +1,4 @@
-"""Usage says how many tokens of the prompt were cached and how many of the answer are reasoning, in every dialect."""
+"""Usage reports cached prompt tokens and reasoning tokens of the answer, in every API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAMED = pytest.mark.parametrize("stream", [True, False])
 
 @pytest.fixture
 def reasoning(gateway: RunningGateway) -> int:
-    """Makes the engine reason and find a part of the prompt in its cache. Returns the tokens of the reasoning."""
+    """Makes the engine reason and report a part of the prompt as cached. Returns the number of reasoning tokens."""
     gateway.says(f"{THOUGHT}\n\nhello there")
     gateway.engine.cached = CACHED
     return len(gateway.tokenizer.encode(THOUGHT))

@@ -22,7 +22,7 @@ from tests.fakes.scripted_engine import FakeEngine
 
 @contextmanager
 def driver(run_dir: Path, error: str | None = None) -> Iterator[list[VersionOrder]]:
-    """Answers orders as the driver of a run does."""
+    """Answers orders like the driver of a run."""
     orders, done, ended = VersionOrders(run_dir), [], threading.Event()
 
     def watch() -> None:
@@ -92,7 +92,7 @@ def test_an_order_rejected_by_the_driver_has_a_reason(gateway: RunningGateway, t
 def test_an_order_for_an_unknown_version_is_rejected(
     gateway: RunningGateway, tmp_path: Path, action: str
 ) -> None:
-    """The driver would give an update up for it."""
+    """The driver would cancel an update for it."""
     answer = gateway.http.post(f"/admin/versions/7/{action}")
     assert answer.status_code == 404 and "there is no version 7" in answer.json()["error"]["message"]
     assert not (tmp_path / "version_order.json").exists()
@@ -184,7 +184,7 @@ def test_the_command_lists_versions_and_reports_errors(
 
 @pytest.fixture
 def two_on_disk(start_gateway: StartGateway, tmp_path: Path, engine: FakeEngine) -> RunningGateway:
-    """Versions 0 and 2 are on disk, 2 comes from 1, and both answer something else."""
+    """Versions 0 and 2 are on disk, 2 descends from 1, and they give different answers."""
     gateway = start_gateway(run_dir=str(tmp_path))
     store = RolloutStore(tmp_path / "buffer")
     store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")

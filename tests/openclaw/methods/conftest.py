@@ -1,4 +1,4 @@
-"""Turns of tiny-claw, not of the store's tests."""
+"""Turns of tiny-claw, instead of those of the store's tests."""
 
 from tests.fakes import tiny_turns
 

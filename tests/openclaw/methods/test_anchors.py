@@ -1,4 +1,4 @@
-"""Anchors: a turn's own answer behind a prompt with an explicit wish, as a companion that nobody scored."""
+"""Anchors: a turn's own answer after a prompt with an explicit request, as a companion without a score."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WISH = "Put it in a table."
 
 
 def placed(turn: Turn) -> list[list[dict[str, Any]]]:
-    """Every conversation that some seed makes."""
+    """Returns every conversation that some seed produces."""
     return [wished(random.Random(seed), turn, WISH) for seed in range(40)]
 
 

@@ -1,4 +1,4 @@
-"""A teacher reads the student's prompt with a hint in it, and the student's own answer, id for id."""
+"""A teacher reads the student's prompt with a hint, and the student's own answer with the same ids."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_answers_ids_are_kept_even_if_a_tokenizer_would_split_differently(
 def test_a_continued_turn_changes_only_the_ids_around_the_hint(
     chat_format: ChatFormat, make_turn: MakeTurn
 ) -> None:
-    """A tool loop: the sampled ids of the first answer, reasoning included, stay in the prompt of the second."""
+    """A tool loop: the sampled ids of the first answer, including reasoning, stay in the prompt of the second."""
     asked = [{"role": "user", "content": "Read a.txt."}]
     sampled = chat_format.tokenizer.encode_markup("<think>\nHm.\n</think>\n\nr e a d<|im_end|>")
     answer = {"role": "assistant", "content": "", "tool_calls": [CALL]}

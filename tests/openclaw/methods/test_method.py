@@ -1,4 +1,4 @@
-"""A method is found by the name of a module or of a file."""
+"""A method is found by its module or file name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a function is a method is known before a run."""
+"""A function is checked as a method before a run."""
 
 from __future__ import annotations
 

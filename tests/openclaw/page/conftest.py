@@ -1,4 +1,4 @@
-"""A gateway that recorded a small talk, and its page."""
+"""A gateway with a recorded conversation, and its page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def visit(gateway: RunningGateway) -> Iterator[Visit]:
 
 @pytest.fixture
 def talk(gateway: RunningGateway) -> Talk:
-    """f(texts, answer, session): the completion ids of a talk; its first turn is judged good, with a hint, and ready."""
+    """f(texts, answer, session): returns the completion ids of a conversation, whose first turn is judged good, has a
+    hint, and is ready."""
 
     def say(*texts: str, answer: str = "hello there", session: str = "s1", user: str = "ada") -> list[str]:
         gateway.says(answer)
@@ -45,7 +46,7 @@ def talk(gateway: RunningGateway) -> Talk:
 
 @pytest.fixture
 def judge(gateway: RunningGateway) -> JudgeTurn:
-    """f(completion, score, hint): the turn is judged, and its sample ready."""
+    """f(completion, score, hint): judges the turn; its sample becomes ready."""
 
     def vote(completion: str, score: float = 1.0, hint: str = "be short") -> None:
         store = gateway.store

@@ -30,7 +30,7 @@ DATA = Path(__file__).parent / "data"
 
 @contextlib.contextmanager
 def recorded_run(folder: Path) -> Iterator[RunningGateway]:
-    """The gateway, with an engine that answers what a test lets it say; its run folder is `folder`."""
+    """Yields the gateway, with an engine whose answers a test sets; its run folder is `folder`."""
     (folder / "metrics.jsonl").write_bytes(gzip.decompress((DATA / "metrics.jsonl.gz").read_bytes()))
     (folder / "run.jsonl").write_bytes(gzip.decompress((DATA / "run.jsonl.gz").read_bytes()))
     store = RolloutStore(folder / "buffer")

@@ -1,5 +1,6 @@
-"""The pictures of the README, from the recorded run: `python -m tests.openclaw.page.screenshots instructions/images`.
-Those of versions are of a loop that runs and has learned: the same with its address behind it, http://127.0.0.1:30000."""
+"""Creates the screenshots of the README from the recorded run: `python -m tests.openclaw.page.screenshots
+instructions/images`. Screenshots of versions come from a running loop that has learned: add its address,
+http://127.0.0.1:30000."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ QUALITY = 72
 
 
 def take(browser: Any, base: str, path: str, file: Path, **options: object) -> None:
-    """One picture of the top of a page, or of the element `#...` that it names."""
+    """Saves a screenshot of the top of a page, or of the element `#...` in its address."""
     context = browser.new_context(base_url=base, **{"viewport": DESK, **options})
     page = context.new_page()
     page.goto(path)
@@ -26,7 +27,7 @@ def take(browser: Any, base: str, path: str, file: Path, **options: object) -> N
 
 
 def take_versions(base: str, folder: Path) -> None:
-    """The list of versions with the live one pinned for a moment, and its answers beside those of the first model."""
+    """Saves the list of versions with the live one pinned for a moment, and its answers next to the first model's."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""Routes under /admin/versions that tell of three versions and note what they are asked to go back to."""
+"""Routes under /admin/versions that report three versions and record rollback requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS: tuple[dict[str, Any], ...] = (
 
 
 def difference(a: int, b: int) -> dict[str, Any]:
-    """What lies between two of them, as a server tells it."""
+    """Returns the difference of two versions in a server's format."""
     rows = {row["version"]: row for row in ROWS}
     learned = [{"version": b, "turns": 4, "good": 3, "bad": 1}]
     told = {"common": a, "only_a": [], "only_b": learned, "measurements": {"kl": [None, 0.01]}}
@@ -27,8 +27,8 @@ def difference(a: int, b: int) -> dict[str, Any]:
 
 
 def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]:
-    """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in. `by_number`: as a
-    gate has them whose rollback is a route of each version."""
+    """Adds the routes before the app's own; returns the list of recorded rollbacks. `by_number`: rollback is a route
+    of each version."""
     asked: list[dict[str, Any]] = []
     live = 2
 

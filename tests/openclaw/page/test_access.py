@@ -1,4 +1,4 @@
-"""Who may see the page, and whose requests may change something."""
+"""Read access to the page, and the requests that may change something."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The page in a real browser, over a recorded run of the tiny model: every view, by mouse and by keyboard alone.
+"""The page in a real browser, over a recorded run of the tiny model: every view, by mouse and only by keyboard.
 
-Every test also fails for an error in the console, a dialog, and a request to another host.
+Every test also fails on a console error, a dialog, or a request to another host.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, served: RunningGateway) -> Iterator[Open]:
-    """f(path, **context): a page in a context of its own."""
+    """f(path, **context): opens a page in a new context."""
     contexts: list[Any] = []
     wrong: list[str] = []
 
@@ -77,7 +77,7 @@ def open_page(browser: Any, served: RunningGateway) -> Iterator[Open]:
 
 
 def trained_turn(served: RunningGateway) -> Any:
-    """A turn of the recorded run with advantages, a hint and a teacher."""
+    """Returns a turn of the recorded run with advantages, a hint and a teacher."""
     with served.store.database.reading() as connection:
         ids = connection.exec_driver_sql(
             "SELECT sample.turn_id FROM token_record JOIN sample ON sample.id = token_record.sample_id ORDER BY sample.id"
@@ -88,7 +88,7 @@ def trained_turn(served: RunningGateway) -> Any:
 
 
 def sound(page: Any) -> None:
-    """What holds for every page: one heading, names on all that can be used, nothing beyond the right edge."""
+    """Checks rules for every page: one heading, names on all interactive elements, and no horizontal overflow."""
     assert page.locator("h1").count() == 1 and page.locator("main").count() == 1
     assert page.evaluate(UNNAMED) == []
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 1
@@ -158,7 +158,7 @@ def test_a_turn_is_opened_and_rated_with_the_keyboard_only(open_page: Open, serv
 
 
 def tab_to(page: Any, selector: str, most: int = 80) -> None:
-    """Presses Tab until the first such element has the focus."""
+    """Presses Tab until the first matching element has the focus."""
     wanted = page.locator(selector).first
     for _ in range(most):
         if wanted.evaluate("one => one === document.activeElement"):

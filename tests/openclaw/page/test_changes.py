@@ -1,4 +1,4 @@
-"""What people may do on the page, and who may not."""
+"""Changes that people may make on the page, and rejected ones."""
 
 from __future__ import annotations
 

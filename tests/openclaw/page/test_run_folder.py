@@ -1,4 +1,4 @@
-"""The page of a run that has ended: read only unless stated, with its curves and token records."""
+"""The page of a finished run: read-only unless enabled, with its charts and token records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openclaw.views.source import MOST_ROWS, MetricsFile
 
 @pytest.fixture
 def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
-    """One trained turn of two tokens, its record and two rows of metrics."""
+    """Creates one trained turn of two tokens, its record, and two rows of metrics."""
     folder = tmp_path / "run"
     store = RolloutStore(folder / "buffer")
     turn = store.turns.record(make_turn(person="ada"))
@@ -43,7 +43,9 @@ def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
 
 @pytest.fixture
 def visit(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection of which the kernel knows
+    monkeypatch.setattr(
+        peer, "can_tell", lambda: False
+    )  # simulates a kernel that cannot identify connections
     source = source_of_run(run, None, None, writable=False)
     with TestClient(create_app(source), base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         yield client

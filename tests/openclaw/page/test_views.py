@@ -1,4 +1,4 @@
-"""The views: what they say of a real gateway's store, as HTML and as JSON, whatever people wrote."""
+"""The views of a real gateway's store as HTML and JSON, for any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts, shares and wishes: pure functions of the reports."""
+"""Texts, shares and preferences: pure functions of the reports."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ LONG_REPLY = "This is a long story that goes on. " * 5
 
 @pytest.fixture
 def gateway(start_gateway: StartGateway, tmp_path: Path) -> RunningGateway:
-    """Version 0 is live; nobody has asked for anything."""
+    """Version 0 is live; there are no preferences."""
     gateway = start_gateway(run_dir=str(tmp_path))
     gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
     gateway.says(LONG_REPLY)
@@ -28,7 +28,7 @@ def gateway(start_gateway: StartGateway, tmp_path: Path) -> RunningGateway:
 
 
 def learned(gateway: RunningGateway, person: str = "ada", wish: str = WISH) -> None:
-    """Somebody complained, and version 1 writes one sentence."""
+    """Stores a complaint, and makes version 1 write one sentence."""
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "user": person})
     turn = gateway.turn(answer.json()["id"])
     gateway.store.turns.answer(turn.id, [{"role": "user", "content": wish}])

@@ -1,4 +1,4 @@
-"""The held-out prompts: five classes, and nothing of them is trained on."""
+"""The held-out prompts: five classes, none of them used for training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_smaller_choice_is_a_subset_of_a_larger_one() -> None:
 
 
 def texts_of(value: object) -> set[str]:
-    """Every text in parsed JSON, in lower case and without punctuation."""
+    """Returns every text in parsed JSON, in lower case and without punctuation."""
     if isinstance(value, str):
         return {" ".join(re.findall(r"\w+", value.lower()))}
     if isinstance(value, dict):
@@ -45,7 +45,7 @@ def texts_of(value: object) -> set[str]:
 
 
 def shipped_for_training() -> list[Path]:
-    """Prompts that ship for training, for anchors and for the gate."""
+    """Returns files with prompts for training, anchors and the gate."""
     data = sorted((ROOT / "openclaw").rglob("data/*.json*"))
     other = [path for path in data if FOLDER not in path.parents]
     return [*other, *sorted((ROOT / "launch").glob("gate_*.jsonl"))]

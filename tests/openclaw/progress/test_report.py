@@ -1,4 +1,4 @@
-"""From replies to rows."""
+"""Rows computed from replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_name(measured: Measured, *wishes: Wish) -> dict[str, Row]:
 
 
 def learned(item: Item) -> str:
-    """Brief on everyday questions, and everywhere else as before."""
+    """Brief on everyday questions, unchanged elsewhere."""
     return "It depends. Try it." if item.group == "in_scope" else before(item)
 
 

@@ -1,4 +1,4 @@
-"""Which turn a request follows, told by its transcript, whatever the client changes on the way."""
+"""The turn that a request follows, found by its transcript despite changes by the client."""
 
 from __future__ import annotations
 

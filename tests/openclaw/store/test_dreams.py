@@ -1,4 +1,4 @@
-"""Dreams are kept with the rollout that they were sampled for, and leave with the turns of their wish."""
+"""Dreams are stored with their rollout, and deleted with the turns of their preference."""
 
 from __future__ import annotations
 

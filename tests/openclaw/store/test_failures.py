@@ -1,4 +1,4 @@
-"""A database that is locked, full, read-only, away: one clear StoreError, nothing half stored."""
+"""A database that is locked, full, read-only or unreachable: one clear StoreError, nothing stored partially."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person says about a turn outranks what a judge guessed."""
+"""A person's feedback on a turn overrides a judge's score."""
 
 from __future__ import annotations
 

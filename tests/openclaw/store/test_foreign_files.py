@@ -1,4 +1,4 @@
-"""Exports and copies of the store into a folder where another account may write, such as /tmp."""
+"""Exports and copies of the store into a folder where another user may write, such as /tmp."""
 
 from __future__ import annotations
 

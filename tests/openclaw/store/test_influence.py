@@ -1,4 +1,4 @@
-"""Versions and rollouts that learned from a person, and samples of a forgotten adapter."""
+"""Versions and rollouts that learned from a person, and samples of a reset adapter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_ADA = "policy::ada"
 
 
 def step(store: RolloutStore, rollout_id: int, version: int, trainer: str = "trainer") -> None:
-    """Trains all samples of the trainer that are ready."""
+    """Trains all ready samples of the trainer."""
     store.samples.lease(rollout_id, 9, trainer)
     store.versions.weights_live(
         rollout_id, version, version - 1, False, f"/v{version}", f"sum{version}", trainer

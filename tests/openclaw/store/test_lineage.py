@@ -1,4 +1,4 @@
-"""Recovery: what the store holds after crashes at each point of a weight update."""
+"""Recovery: the store's state after crashes at each point of a weight update."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
 def test_a_crash_during_overlapped_training_releases_samples_that_are_in_no_checkpoint(
     restored_from: int, store: RolloutStore, make_sample: MakeSample
 ) -> None:
-    """Three leases are open: of the version on its way, of the step that trains, of the batch that is collected."""
+    """Three leases are open: of the version being published, of the step in training, and of the batch being
+    collected."""
     _live(store, -1, 0, None, restored=True)
     for rollout_id in range(3):
         make_sample()

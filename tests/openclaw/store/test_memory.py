@@ -1,4 +1,4 @@
-"""What people asked for: kept with the judgement, in prompts until the weights hold it."""
+"""Preferences: stored with the judgement, and in prompts until the weights have learned them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Complain = Callable[..., Turn]
 
 @pytest.fixture
 def complain(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Complain:
-    """A turn whose judge found these hints."""
+    """Creates a turn for which the judge has found these hints."""
 
     def make(*hints: str, person: str | None = "ada", **changes: object) -> Turn:
         turn = store.turns.record(make_turn(person=person, **({"memory": []} | changes)))

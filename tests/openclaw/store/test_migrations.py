@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_database
 
 
 def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
-    """Columns and indexes by table, as the database describes them."""
+    """Returns columns and indexes by table, as reported by the database."""
     found: dict[str, dict[str, str]] = {}
     with store.database.reading() as connection:
         inspector = inspect(connection)
@@ -36,7 +36,7 @@ def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
 
 
 def _make_version_1(location: str) -> None:
-    """A database of version 1: as the first release made it, with one session."""
+    """Creates a database of version 1, like the first release, with one session."""
     store = RolloutStore(location)
     store.sessions.touch("kept")
     _make_version_7(store)

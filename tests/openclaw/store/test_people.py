@@ -1,4 +1,4 @@
-"""Scores by person, and people whose samples stay ready."""
+"""Scores by person, and excluded people whose samples stay ready."""
 
 from __future__ import annotations
 

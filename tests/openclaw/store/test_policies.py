@@ -1,4 +1,4 @@
-"""A trainer reads the turns of its own policy alone: the base's, or one adapter's."""
+"""A trainer reads only the turns of its own policy: the base's, or one adapter's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openclaw.types import Judgement, NewTurn, SampleDraft, SampleState, Turn, V
 
 MakeSample = Callable[..., Turn]
 NAMES = (None, "ada", "Ada", "a_a", "aXa", "mada")
-"""Names that a search without regard to case, or with wildcards, would mix up."""
+"""Names that a search with wildcards or without regard to case would confuse."""
 
 
 def trainer(name: str | None) -> str:
@@ -67,7 +67,7 @@ def test_preferences_are_listed_by_policy(store: RolloutStore, make_turn: Callab
 def test_a_preference_is_only_in_prompts_of_its_policy(
     store: RolloutStore, make_turn: Callable[..., NewTurn]
 ) -> None:
-    """The same words to two policies are two wishes, and a version of one holds no wish of the other."""
+    """The same words to two policies are two preferences, and a version of one policy cannot satisfy the other's."""
     for name in (None, "ada", "bob"):
         changes = {"policy_id": policy_of("policy", name), "person": "eve", "memory": []}
         turn = store.turns.record(make_turn(**changes))
@@ -96,7 +96,7 @@ def test_a_preference_is_only_in_prompts_of_its_policy(
 def test_a_score_is_compared_with_those_of_the_same_policy(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
-    """Of one person, and of the many whom no turn names."""
+    """For one person, and for turns without a person."""
     for person in ("ada", None):
         last = {}
         for number, name in enumerate(NAMES * 2):
@@ -108,7 +108,7 @@ def test_a_score_is_compared_with_those_of_the_same_policy(
 
 
 def test_every_adapter_has_its_own_version_numbers(store: RolloutStore, make_sample: MakeSample) -> None:
-    """A version of an adapter is not the live one of the model, and a stale sample is stale by its own."""
+    """An adapter's version is not the model's live one, and staleness is counted by the adapter's own versions."""
     for name in (None, "ada"):
         make_sample(policy_id=policy_of("policy", name))
     store.versions.weights_live(-1, 7, None, True, "path", "sum", trainer=trainer("ada"))

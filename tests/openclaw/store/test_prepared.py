@@ -1,4 +1,4 @@
-"""Statements that are compiled once say what SQLAlchemy would say."""
+"""Statements compiled once equal those of SQLAlchemy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes on one store: kill -9, and many at once."""
+"""Real processes on one store: kill -9, and concurrent access."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_was_committed_survives_kill_9(location: str) -> None:
         assert gateway.stdout is not None
         seen = [gateway.stdout.readline().strip() for _ in range(300)]
         gateway.kill()
-        seen += gateway.stdout.read().split("\n")[:-1]  # a line without its end was not seen
+        seen += gateway.stdout.read().split("\n")[:-1]  # a line without its end does not count
     store = RolloutStore(location)
     assert len(seen) == len(set(seen)) >= 300
     for completion_id in seen:

@@ -1,4 +1,4 @@
-"""Samples of rejected and undone updates: out of training until somebody releases or deletes them."""
+"""Samples of rejected and rolled-back updates: not trained until released or deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def train(store: RolloutStore, make_sample: MakeSample, rollout_id: int) -> None
 
 @pytest.fixture
 def two_versions(store: RolloutStore, make_sample: MakeSample) -> RolloutStore:
-    """Versions 1 and 2 live one after the other, each trained on one sample."""
+    """Versions 1 and 2 went live in order, each trained on one sample."""
     store.versions.weights_live(-1, 0, None, True, None, None)
     train(store, make_sample, 0)
     train(store, make_sample, 1)
@@ -101,7 +101,7 @@ def test_a_rollback_makes_samples_ready_again_and_ends_leases(
 def test_samples_restored_with_their_version_are_not_leased_again(
     two_versions: RolloutStore,
 ) -> None:
-    """A batch that waits while its samples' version comes back may not be trained on a second time."""
+    """A waiting batch must not be trained a second time when its samples' version is restored."""
     store = two_versions
     assert store.versions.roll_back(0) == [1, 2]
     leased = {one.id for one in store.samples.lease(2, 2)}

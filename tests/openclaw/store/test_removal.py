@@ -31,7 +31,7 @@ def _rows(store: RolloutStore) -> dict[str, int]:
 
 
 def _age(store: RolloutStore, days: float) -> None:
-    """Make everything that is stored `days` older."""
+    """Makes everything in the store `days` older."""
     seconds = days * DAY
     turn, session = schema.turn, schema.session
     with store.database.transaction() as connection:
@@ -128,7 +128,7 @@ def test_deleted_texts_are_no_longer_in_the_files(
 
 
 def test_no_copy_of_a_moved_row_stays_in_a_database_page(tmp_path: Path, make_turn: MakeTurn) -> None:
-    """SQLite zeroes a deleted row, but not the copy that stayed in a page when the row moved to another one."""
+    """SQLite clears a deleted row, but not the copy that stayed in a page when the row was moved."""
     store, rng = RolloutStore(tmp_path), random.Random(5)
     turns: list[Turn] = []
     with store.database.transaction():

@@ -1,4 +1,4 @@
-"""Who may use stored data: the decision, and the same as a condition of a query."""
+"""Access to stored data: as a function, and as a query condition."""
 
 from __future__ import annotations
 

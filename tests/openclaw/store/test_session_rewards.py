@@ -1,4 +1,4 @@
-"""The reward of a whole session, turns of environments, trajectories by session and group."""
+"""The reward of a session, turns of environments, and trajectories by session and group."""
 
 from __future__ import annotations
 

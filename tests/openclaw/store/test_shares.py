@@ -1,4 +1,4 @@
-"""The share of training that one person may have if several teach."""
+"""The limit of one person's share of training if several people give feedback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training step made of every token: taken in, found by its turn, gone with its sample."""
+"""Training values of every token: imported, found by turn, and deleted with their sample."""
 
 from __future__ import annotations
 

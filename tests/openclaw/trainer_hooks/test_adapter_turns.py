@@ -1,4 +1,4 @@
-"""Adapters are trained in fair turns, each from its own turns alone."""
+"""Adapters are trained alternately, each only from its own turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def args(location: str) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def say(make_sample: MakeSample) -> Callable[..., list[str]]:
-    """say(name, count): so many turns of an adapter are ready."""
+    """say(name, count): makes this many turns of an adapter ready."""
 
     def make(name: str | None, count: int = 2, **changes: object) -> list[str]:
         return [make_sample(policy_id=policy_of("policy", name), **changes).id for _ in range(count)]

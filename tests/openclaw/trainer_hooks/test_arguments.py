@@ -1,4 +1,4 @@
-"""Flags of the hooks: declared once, checked when they are read, and none of the trainer's is misspelt in silence."""
+"""Flags of the hooks: declared once, validated when read, and consistent with the trainer's flags."""
 
 from __future__ import annotations
 

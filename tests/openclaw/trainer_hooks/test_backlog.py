@@ -1,4 +1,4 @@
-"""A part that does not keep up is named, with the flag to change."""
+"""A component that falls behind is reported, with the flag to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A score is worth the same whoever else speaks: it is compared with what its person usually gives."""
+"""A score is compared with the same person's usual scores, so its value does not depend on other people."""
 
 from __future__ import annotations
 

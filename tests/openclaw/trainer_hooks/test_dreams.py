@@ -24,7 +24,7 @@ SELECT = "openclaw_combine.topk_select:sample_from_judged_turn"
 
 @pytest.fixture
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Callable[..., Turn]:
-    """A turn with the hint that its judge found; without one it was liked."""
+    """Creates a turn with the hint that its judge found; without a hint it was liked."""
 
     def make(person: str, *hints: str) -> Turn:
         turn = store.turns.record(make_turn(person=person))

@@ -1,4 +1,4 @@
-"""What updates are examined on: liked answers old and new, the newest answers, questions of a file."""
+"""Data of the gate's checks: liked answers old and new, the newest answers, and questions of a file."""
 
 from __future__ import annotations
 

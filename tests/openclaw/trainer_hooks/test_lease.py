@@ -201,8 +201,8 @@ def test_an_evaluation_is_rejected(args: SimpleNamespace) -> None:
     [
         ([1.0, 1.0, 1.0, -1.0], [0.5, 0.5, 0.5, -1.5]),
         ([1.0, 1.0], [0.0, 0.0]),
-        ([1.0, 0.0, -1.0], [1.0, 0.0, -1.0]),  # 0 is no score
-        ([0.0, 1.0], [0.0, 1.0]),  # and one score has none to be compared with
+        ([1.0, 0.0, -1.0], [1.0, 0.0, -1.0]),  # 0 is not a score
+        ([0.0, 1.0], [0.0, 1.0]),  # and one score cannot be compared
         ([], []),
     ],
 )

@@ -1,4 +1,4 @@
-"""The message after an answer, as ids and as targets."""
+"""The message after an answer, as ids and targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The sequential test of newer versions: few false alarms, a fall is seen, and the way back is ordered once."""
+"""The sequential test of newer versions: few false alarms, declines are detected, and the rollback is ordered
+once."""
 
 from __future__ import annotations
 

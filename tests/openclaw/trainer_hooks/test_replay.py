@@ -1,4 +1,4 @@
-"""Samples trained after a batch: earlier turns again, in steps of their own."""
+"""Samples trained after a batch: earlier turns again, in separate steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPARED = "openclaw.methods.rewards.compare_in_batch"
 
 @pytest.fixture
 def hinted(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> MakeHinted:
-    """A turn that was judged bad, with a hint for a teacher in the trainer, or without one."""
+    """Creates a turn that was judged bad, with or without a hint for a teacher in the trainer."""
 
     def make(hint: bool = True, score: float = -1.0) -> Turn:
         turn = store.turns.record(make_turn())
@@ -171,7 +171,7 @@ def test_a_replay_whose_ratios_would_be_wrong_is_rejected(changes: dict[str, Any
 
 
 class Plain:
-    """Prompts that put one id before what a turn sampled."""
+    """Prompts that add one id before a turn's sampled ids."""
 
     def answered(self, turn: Turn, messages: list[Any]) -> list[int]:
         assert messages == turn.messages

@@ -1,4 +1,4 @@
-"""Standing wishes: what people asked for lately is in the teacher's prompt of every turn."""
+"""Standing preferences: people's recent preferences are in the teacher's prompt of every turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Say = Callable[..., Turn]
 
 
 class Prompts:
-    """Writes down what teachers read; the ids of a hinted prompt are numbers of its lines."""
+    """Records the teachers' prompts; the ids of a hinted prompt are numbers of its lines."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -40,7 +40,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> Prompts:
 
 @pytest.fixture
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
-    """A turn with the hints that its judge found; without one it was liked."""
+    """Creates a turn with the hints that its judge found; without hints it was liked."""
 
     def make(person: str | None, *hints: str, score: float | None = None, **changes: object) -> Turn:
         turn = store.turns.record(make_turn(person=person, **changes))
@@ -150,7 +150,7 @@ def test_replayed_turns_are_taught_the_current_preferences(
     assert prompts.read == [
         "prose\nwarm",
         "warm\nprose",
-    ]  # each turn once, in however many steps it is trained
+    ]  # each turn once, even if it is trained in several steps
     again = [row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == replay.REPLAY]
     assert len(again) == 2 and all(again)
     read = list(prompts.read)

@@ -1,4 +1,4 @@
-"""Trust by agreement with facts: who contradicts them counts less, and below the bar teaches nothing."""
+"""Trust by agreement with facts: feedback that contradicts facts counts less, and below the threshold not at all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Say = Callable[..., Turn]
 
 @pytest.fixture
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
-    """An answer, and what the person said to it; the score is as the words are."""
+    """Creates an answer and the person's feedback; the score follows the words."""
 
     def make(person: str | None, answer: str, words: str, hint: str = "", **known: object) -> Turn:
         content = {"role": "assistant", "content": answer}

@@ -1,4 +1,4 @@
-"""The short forms of the fault scenarios: a gateway of its own each, people who talk, and a comparison with the store."""
+"""Short forms of the fault scenarios: each has a gateway, simulated people, and a comparison with the store."""
 
 from __future__ import annotations
 

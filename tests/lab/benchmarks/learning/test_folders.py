@@ -1,4 +1,4 @@
-"""Two model folders on the held-out prompts: which prompts have the sentence, what is printed, what is asked once."""
+"""Two model folders on the held-out prompts: replies with the sentence, output, and cached answers."""
 
 from __future__ import annotations
 

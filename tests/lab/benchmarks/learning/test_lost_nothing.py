@@ -1,4 +1,4 @@
-"""The benchmark of five classes, on answers that are made up."""
+"""The benchmark of five classes, on synthetic answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WISH = "Shorter, please: one or two sentences."
 
 @pytest.fixture(autouse=True)
 def models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server `before` writes long texts, `after` one sentence."""
+    """The model `before` writes long texts, `after` one sentence."""
 
     class Model:
         def __init__(self, server: Server, max_tokens: int, top: int) -> None:

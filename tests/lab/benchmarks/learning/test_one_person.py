@@ -1,4 +1,4 @@
-"""The benchmark's person: complains in somebody's words until a reply pleases, gives thanks, and is counted."""
+"""The benchmark's person: complains with given words until a reply satisfies, thanks, and is counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG, SHORT = "word " * 90, "It rained. That is all."
 
 @dataclass
 class Scripted:
-    """A client whose answers are given; keeps what it was asked."""
+    """A client with scripted answers, which records its requests."""
 
     texts: list[str]
     asked: list[list[dict[str, Any]]] = field(default_factory=list)

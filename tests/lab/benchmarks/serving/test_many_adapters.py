@@ -1,4 +1,5 @@
-"""The benchmark of many adapters runs on a model of a few thousand parameters, and prints what its report needs."""
+"""The benchmark of many adapters runs on a model of a few thousand parameters, and prints the values of its
+report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser and environments, as the GUI track's own tests have them."""
+"""A browser and environments, as in the GUI track's tests."""
 
 from tests.gui_rl.conftest import environment, needs_browser, surroundings
 

@@ -1,4 +1,4 @@
-"""The tiny agent: its pages, what it is shown of them before RL, its checkpoint, and the script that trains it."""
+"""The tiny agent: its pages, demonstrations before RL, checkpoint, and training script."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OF_ROLE = {role: family for family, role in FAMILIES.items()}
 
 
 def shown_tasks(rng: random.Random, count: int) -> Iterator[tuple[Template, Dialogue]]:
-    """Demonstrations that are no exercises, each with its template as an episode shows it."""
+    """Yields demonstrations other than exercises, each with the template of an episode."""
     for dialogue in (demonstration(rng) for _ in range(count)):
         asked, _, text = str(dialogue.start.messages[1]["content"]).partition("\n")
         if asked != READ:
@@ -99,7 +99,7 @@ def one_of_each_family() -> list[Errand]:
 
 
 async def played(environment: GuiEnvironment, task: Errand, told: Dialogue) -> bool:
-    """Plays the turns of a demonstration; every screen must be what it has."""
+    """Plays the turns of a demonstration; every screen must match it."""
     try:
         start = await environment.reset(Task("", metadata=task.row()["metadata"]))
         assert start.messages == told.start.messages
@@ -135,7 +135,7 @@ def test_names_on_generated_pages_are_escaped() -> None:
     page = made_page(
         {"title": "<b>", "left": 1, "gap": 2, "widgets": [{"kind": "button", "name": "<script>"}]}
     )
-    assert "<b>" not in page and page.count("<script>") == 1  # the one of the page itself
+    assert "<b>" not in page and page.count("<script>") == 1  # only the page's own script
     with pytest.raises(ValueError, match="no widget 'slot'"):
         made_page({"title": "", "left": 1, "gap": 2, "widgets": [{"kind": "slot", "name": "x"}]})
 

@@ -1,4 +1,4 @@
-"""The tiny agent that sees: its boards, what it is shown of them before RL, its checkpoint, its script."""
+"""The tiny vision agent: its boards, demonstrations before RL, checkpoint, and script."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def one_of_each_shape() -> list[Board]:
 
 
 async def played(browser: Surroundings, task: Board, text: str) -> tuple[bytes, bool]:
-    """What the first screen shows, and whether a turn of this text solves the task."""
+    """Returns the first screenshot, and whether a turn of this text solves the task."""
     environment = GuiEnvironment(GuiSettings(unit=UNIT, observation="screenshot"), browser)
     try:
         start = await environment.reset(Task("", metadata=task.row()["metadata"]))
@@ -158,7 +158,7 @@ def pixels(png: bytes) -> Any:
 async def test_pictures_match_the_browsers_rendering_and_only_the_target_tile_solves_the_task(
     browser: Surroundings,
 ) -> None:
-    """A browser smooths edges of discs and rings a little otherwise: by .16 of 255 in the mean, by 52 at most."""
+    """A browser smooths the edges of discs and rings slightly differently: by 0.16 of 255 on average, at most 52."""
     for task in one_of_each_shape():
         right, wrong = (
             done(task, task.tile(name)).turns[0].text for name in (task.meant.name, mistaken(task.meant.name))
@@ -185,7 +185,7 @@ def test_coordinates_are_one_token_each_and_within_the_tile() -> None:
 
 
 def pressed(task: Board, text: str) -> str:
-    """The colour of the tile that a turn clicks; "" for none."""
+    """Returns the colour of the clicked tile, or ""."""
     clicks = [one for one in actions_in(code_in(text), UNIT) if isinstance(one, Click)]
     for at, tile in ((one.at, tile) for one in clicks for tile in task.tiles):
         assert isinstance(at, Point)
@@ -204,7 +204,7 @@ def test_the_recipe_reproduces_the_vision_models_tokenizer_byte_for_byte(
 
 
 def test_the_tiny_vision_model_is_small_and_clicks_the_named_colour() -> None:
-    """Greedily, over held-out boards, from every name that stands on one."""
+    """Checked greedily on held-out boards, for every name on a board."""
     assert sum(file.stat().st_size for file in SEEING_MODEL.iterdir()) < 5 << 20
     torch.set_num_threads(1)
     tokenizer, sight = ChatTokenizer(str(SEEING_MODEL)), Sight(SEEING_MODEL)

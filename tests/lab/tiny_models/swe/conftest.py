@@ -1,4 +1,4 @@
-"""A small repository, and pytest for boxes, as the SWE track's own tests have them."""
+"""A small repository, and pytest for sandboxes, as in the SWE track's tests."""
 
 from tests.swe_rl.conftest import environments, instance, repository
 

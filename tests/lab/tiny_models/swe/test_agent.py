@@ -1,4 +1,4 @@
-"""The small repositories that a tiny model learns on, what it is taught, and the model itself."""
+"""Small repositories for a tiny model, its demonstrations, and the model itself."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_before_rl_the_checkpoint_copies_file_line_and_names_but_writes_a_wrong_
 
 @torch.no_grad()
 def chance(model: Qwen3ForCausalLM, bug: Bug, change: str) -> float:
-    """That it looks for the function, and then makes exactly this change."""
+    """Returns the probability that it searches for the function, and then makes exactly this change."""
     tokenizer = load_tokenizer(str(MODEL))
     turns = [ran(look_for(bug), grep_output(bug)), ran(change, "")]
     document = encode(tokenizer, Dialogue(start_of(bug), turns), background=0.0)

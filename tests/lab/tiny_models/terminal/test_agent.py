@@ -1,4 +1,4 @@
-"""The tiny agent: chores and what it is shown of them before RL."""
+"""The tiny agent: chores and demonstrations before RL."""
 
 from __future__ import annotations
 

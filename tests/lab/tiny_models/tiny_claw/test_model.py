@@ -1,4 +1,4 @@
-"""The shipped model: what it is, and that it still does what its README says."""
+"""The shipped model: its configuration, and the abilities that its README states."""
 
 import json
 import random

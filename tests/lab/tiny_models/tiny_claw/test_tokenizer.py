@@ -140,7 +140,7 @@ def test_digits_and_markup_are_single_tokens() -> None:
 
 
 def test_english_and_json_need_few_tokens() -> None:
-    """OpenClaw's own prompt, 60,000 characters of both, must fit into the context with room to answer."""
+    """OpenClaw's prompt, 60,000 characters of both, must fit the context with room for an answer."""
     english = (
         "Before you answer, read the file and follow the instructions that are given in the message. " * 20
     )

@@ -1,4 +1,4 @@
-"""The shipped tiny model: it knows the format, and no long result by heart."""
+"""The shipped tiny model: it follows the format, and has memorised no long result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL = ROOT / "toolcall-rl" / "tiny_model"
 
 @pytest.fixture(scope="module")
 def first_turns() -> list[tuple[Problem, str]]:
-    """A sampled turn to each of 60 short and 60 long problems that no demonstration asks."""
+    """Returns a sampled turn for each of 60 short and 60 long problems that no demonstration contains."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     rng, tokenizer = random.Random(5), load_tokenizer(str(MODEL))

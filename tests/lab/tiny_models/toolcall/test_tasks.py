@@ -1,4 +1,4 @@
-"""The tasks of the tiny model: held-out tasks, none of whose answers is anywhere in the training data."""
+"""Tasks of the tiny model: held-out tasks, none of whose answers is in the training data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_held_out_tasks_are_the_same_for_every_seed(tmp_path: Path) -> None:
 
 
 def test_demonstrations_call_at_random_and_contain_no_long_result() -> None:
-    """Calls are as frequent for short problems as for long ones; without one only short results are right."""
+    """Calls are as frequent for short problems as for long ones; without a call, only short results are correct."""
     rng = random.Random(1)
     called: dict[bool, list[bool]] = {True: [], False: []}
     right: dict[bool, list[bool]] = {True: [], False: []}

@@ -1,4 +1,4 @@
-"""How Hermes Agent classifies each error of the clients that it uses. Reads cases as JSON."""
+"""Prints how Hermes Agent classifies each error of its clients. Reads cases as JSON."""
 
 from __future__ import annotations
 

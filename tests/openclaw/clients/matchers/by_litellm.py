@@ -1,4 +1,5 @@
-"""The class that litellm raises for each error, or "retry" if aider is installed and tries again. Reads cases as JSON."""
+"""Prints the class that litellm raises for each error, or "retry" if aider is installed and would retry. Reads cases
+as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ for one in json.load(sys.stdin):
             messages = [{"role": "user", "content": one["prompt"]}]
             litellm.completion(model=model, messages=messages, max_tokens=50, **asked)
         found[one["name"]] = "answered"
-    except Exception as error:  # every class of errors is looked at
+    except Exception as error:  # every class of errors is checked
         name = type(error).__name__
         if find_spec("aider") is not None:
             from aider.exceptions import LiteLLMExceptions

@@ -1,4 +1,4 @@
-"""Conversation files become turns that a judge and a trainer take like any other."""
+"""Conversation files become turns for judges and trainers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exported and imported store is the same, to the last bit of a log-prob."""
+"""An exported and imported store is identical, to the last bit of a log-prob."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MakeSample = Callable[..., Turn]
 
 
 def _fill(store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample) -> None:
-    """One of everything that a store can hold."""
+    """Adds one of everything that a store can contain."""
     make_sample(session_id="trained", person="ann", completion_log_probs=[-math.pi, -1e-300])
     store.samples.lease(0, 1)
     store.versions.weights_live(0, 1, None, False, "/checkpoints/1", "ab")
-    # Back to 0: the sample of version 1 is ready again
+    # back to 0: the sample of version 1 is ready again
     store.versions.weights_live(-1, 0, None, True, None, None)
     make_sample(session_id="trained", person="ann")
     store.samples.lease(0, 1)

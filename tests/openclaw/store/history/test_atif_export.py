@@ -1,4 +1,4 @@
-"""`export --format atif`: what other viewers of trajectories read."""
+"""`export --format atif`: the format of other trajectory viewers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "bash", "arguments":
 
 @pytest.fixture
 def talk(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> RolloutStore:
-    """Two turns: a call with its result, then an answer that was judged."""
+    """Two turns: a call with its result, then a judged answer."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "Which files?"},
@@ -51,7 +51,7 @@ def _exported(capsys: pytest.CaptureFixture[str], folder: Path, *args: str) -> A
 
 
 def _check(document: dict[str, Any]) -> None:
-    """The rules of ATIF 1.7 as Harbor's own models check them."""
+    """Checks the rules of ATIF 1.7 like Harbor's own models."""
     assert document["schema_version"] == "ATIF-v1.7" and {"name", "version"} <= document["agent"].keys()
     for number, step in enumerate(document["steps"], 1):
         assert step["step_id"] == number and step.keys() <= STEP and isinstance(step["message"], str)

@@ -1,4 +1,4 @@
-"""What other programs kept becomes turns: requests, answers, and next states."""
+"""Logs of other programs become turns: requests, answers, and next states."""
 
 from __future__ import annotations
 

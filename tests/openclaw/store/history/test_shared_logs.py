@@ -1,4 +1,4 @@
-"""ChatGPT's export and ShareGPT files are histories; a byte order mark before a file's JSON means nothing."""
+"""ChatGPT's export and ShareGPT files are histories; a byte order mark before a file's JSON is ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit status 0 if a file is a JSON list of objects with a key, at least as many as the third argument says."""
+"""Exits with status 0 if a file is a JSON list of objects with a key, at least as many as the third argument."""
 
 import json
 import sys
