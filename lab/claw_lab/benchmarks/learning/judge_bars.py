@@ -6,7 +6,8 @@
 Prints one JSON object: shares, and processor milliseconds a judged turn. It reads the parts `held_out` of the lists in
 tests/openclaw/judge/data, of which clear lines count, and both parts of the replies of judge models, whose reader is
 exact. Languages of fewer than nine lines are left out of the smallest share. `written` are the lines of data/written,
-which are harder: indirect complaints, and requests that speak of lengths, mistakes and thanks.
+which are harder: indirect complaints, and requests that speak of lengths, mistakes and thanks. `form` are those of
+data/form: complaints about form, and messages that mention its words.
 """
 
 from __future__ import annotations
@@ -152,6 +153,33 @@ def of_written(clock: Clock) -> dict[str, Any]:
     }
 
 
+def of_form(clock: Clock) -> dict[str, Any]:
+    """Complaints about form of data/form: judged -1, with the sentence that asks for the form, with another; and
+    messages that only mention such words: right, and with a sentence."""
+    told: defaultdict[str, list[bool]] = defaultdict(list)
+    signs_of: defaultdict[bool, list[Pair]] = defaultdict(list)
+    others: list[bool] = []
+    mentions: list[bool] = []
+    for row in rows("form/held_out.jsonl"):
+        question, is_complaint = of_person(row), row["label"] < 0
+        signs_of[is_complaint].append((row["label"], clock.score(question)))
+        asked, wanted = asked_plainly(clock.hint(question)), POLES.get(row["kind"])
+        if not is_complaint:
+            mentions.append(asked is not None)
+            continue
+        others.append(asked not in (wanted, None))
+        if wanted is not None:
+            told[row["kind"]].append(asked == wanted)
+    return {
+        "complaints": signs(signs_of[True]),
+        "recognised": share(one for marks in told.values() for one in marks),
+        "another_form": share(others),
+        "kinds": {kind: share(marks) for kind, marks in told.items()},
+        "mentions": signs(signs_of[False]),
+        "mentions_matched": share(mentions),
+    }
+
+
 def measure(judge: Judge = RULES) -> dict[str, Any]:
     clock = Clock(judge)
     recorded = [row for row in rows("recorded/held_out.jsonl") if row["clear"]]
@@ -194,6 +222,7 @@ def measure(judge: Judge = RULES) -> dict[str, Any]:
         },
         "milliseconds_a_turn": round(1000 * clock.spent / clock.turns, 2),
         "written": of_written(Clock(judge)),
+        "form": of_form(Clock(judge)),
         "largest_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
