@@ -21,10 +21,11 @@ _MARKUP = re.compile(
 """Headings, bold text, a table."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(
-    r"\A\W*(?:hi|hello|hey|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|guten "
-    r"(?:tag|morgen|abend)|servus|hola|buen[oa]s|buen d[ií]a|bonjour|bonsoir|salut|ciao|buongiorno|olá|merhaba|"
-    r"selam|g[uü]nayd[ıi]n|iyi (?:g[uü]nler|ak[sş]amlar)|cześć|dzień dobry|привет|здравствуйте|你好|您好|"
-    r"こんにちは)(?!\w)",
+    r"\A\W*(?:(?:hi+|hello|hey+|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|"
+    r"hallöchen|guten (?:tag|morgen|abend)|servus|moin|hola+|buen[oa]s|(?:muy )?buen[oa]s? d[ií]as?|bonjour|bonsoir|"
+    r"salut|coucou|ciao|buongiorno|oi+e*|olá|bom dia|boa (?:tarde|noite)|merhaba|selam|g[uü]nayd[ıi]n|"
+    r"iyi (?:g[uü]nler|ak[sş]amlar)|cześć|dzień dobry|привет|приветик|здравствуйте|добрый (?:день|вечер)|доброе утро|"
+    r"مرحبا|أهلا|السلام عليكم|namaste|नमस्ते|नमस्कार)(?!\w)|你好|您好|哈喽|嗨|こんにちは|おはよう|こんばんは|やっほー)",
     re.IGNORECASE,
 )
 

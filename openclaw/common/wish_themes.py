@@ -83,6 +83,11 @@ def wish_themes(wish: str) -> frozenset[Theme]:
     return asked_themes(wish) | {theme for theme in THEMES if theme in themes}
 
 
+def has_question(text: str) -> bool:
+    """Returns whether a text asks for information, in the languages in which `asked_themes` recognises questions."""
+    return _QUESTION.search(text.lower()) is not None
+
+
 def repeats(request: str, wish: str) -> bool:
     """Returns whether a complaint only repeats what its request had asked for."""
     themes = wish_themes(wish)

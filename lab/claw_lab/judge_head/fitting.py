@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,17 +11,17 @@ import numpy.typing as npt
 import torch
 
 from claw_lab.judge_head.lines import Line
-from openclaw.common.answer_form import already_has
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.judge.sentences.backend import POLES
 from openclaw.judge.sentences.encoder import Encoder
 from openclaw.judge.sentences.features import Remark, features_of
-from openclaw.judge.sentences.head import KINDS, SCORES, Bounds
+from openclaw.judge.sentences.head import FORMS, KINDS, SCORES, Bounds, lacking
 
 LABELS = (-1, 0, 1)
 SCORE_OF = np.array([SCORES.get(kind, -1) for kind in KINDS])
 L2 = 0.15
+FOLDS = 6
+"""Fits that each leave out some writers."""
 OTHERS_WEIGHT = 0.7
 """Of a line of another list, relative to one of data/written."""
 KIND_SHARE = 0.5
@@ -34,8 +33,10 @@ MOST_JUDGED = 0.015
 """Largest share of new requests with a sign that the rules do not find."""
 LEAST_KEPT = 0.98
 """Smallest share that stays of the true complaints that the rules find: many of them are hints."""
-SURE_OF_KIND = 0.95
+SURE_OF_KIND = 0.93
 """Least share of right kinds among the plain sentences."""
+MOST_MENTIONS = 0.015
+"""Largest share of messages without a complaint that get a plain sentence."""
 _STEPS = tuple(round(0.5 + 0.025 * step, 3) for step in range(20))
 _KEEPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 _FLIPS = (0.6, 0.7, 0.8, 0.9, 1.01)
@@ -113,11 +114,13 @@ def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
 
 
 def without_writer(lines: Sequence[Line], seen: Array, writers: Sequence[str], l2: float = L2) -> Array:
-    """`[lines, kinds]`: probabilities by a fit without the writer of the line; of other writers 0."""
+    """`[lines, kinds]`: probabilities by a fit without the writer of the line (and the others of a fold of writers); of
+    other writers 0."""
     of_line = np.array([line.writer for line in lines])
     shares = np.zeros((len(lines), len(KINDS)), dtype=np.float32)
-    for writer in writers:
-        rest, own = np.flatnonzero(of_line != writer), np.flatnonzero(of_line == writer)
+    for fold in range(FOLDS):
+        left_out = np.isin(of_line, writers[fold::FOLDS])
+        rest, own = np.flatnonzero(~left_out), np.flatnonzero(left_out)
         shares[own] = fit([lines[at] for at in rest], seen[rest], l2).shares(seen[own])
     return shares
 
@@ -127,10 +130,20 @@ def signs(shares: Array) -> Array:
     return np.stack([shares[:, sign == SCORE_OF].sum(axis=1) for sign in (-1, 1)], axis=1)
 
 
-def decided(shares: Array, rules: npt.NDArray[np.int64], bounds: Bounds) -> npt.NDArray[np.int64]:
+def about_forms(lines: Sequence[Line], shares: Array) -> Array:
+    """`[lines]`: the probability of the most probable kind, if it is about a form that the answer lacks; otherwise 0."""
+    best = [KINDS[one] for one in shares.argmax(axis=1)]
+    fits = [kind in lacking(line.answer) for kind, line in zip(best, lines, strict=True)]
+    return np.where(fits, shares.max(axis=1), 0).astype(np.float32)
+
+
+def decided(
+    lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64], bounds: Bounds
+) -> npt.NDArray[np.int64]:
     """Returns the score of each line."""
     pairs = zip(rules.tolist(), signs(shares).tolist(), strict=True)
-    return np.array([bounds.score(rule, low, high) for rule, (low, high) in pairs])
+    scores = np.array([bounds.score(rule, low, high) for rule, (low, high) in pairs])
+    return np.where(about_forms(lines, shares) >= bounds.kind, -1, scores)
 
 
 def measured(lines: Sequence[Line], scores: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -142,6 +155,23 @@ def measured(lines: Sequence[Line], scores: npt.NDArray[np.int64]) -> dict[str, 
         "right": _share(scores[~new] == label[~new]),
         "wrong_sign": _share(scores[~new] * label[~new] < 0),
         "requests_judged": _share(scores[new] != 0),
+    }
+
+
+def measured_forms(lines: Sequence[Line], shares: Array, bounds: Bounds) -> dict[str, float]:
+    """Shares: complaints about a form with the right plain sentence, other messages without a complaint and with one."""
+    taken = about_forms(lines, shares) >= bounds.kind
+    kinds = [KINDS[one] if sure else "" for one, sure in zip(shares.argmax(axis=1), taken, strict=True)]
+    pairs = [(line, kind) for line, kind in zip(lines, kinds, strict=True)]
+    asked = [kind for kind in kinds if kind]
+    right = [kind for line, kind in pairs if kind and kind == line.kind]
+    wished = [line for line in lines if line.kind in FORMS]
+    mentions = [kind != "" for line, kind in pairs if line.label >= 0]
+    return {
+        "lines": len(wished),
+        "recognised": round(len(right) / max(len(wished), 1), 4),
+        "sentences_right": round(len(right) / max(len(asked), 1), 4),
+        "mentions_matched": _share(np.array(mentions)),
     }
 
 
@@ -169,42 +199,53 @@ class Tally:
         return np.array([(part & one).sum() for one in counted])
 
 
-def choose_bounds(lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64]) -> Bounds:
+def choose_bounds(lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64], kind: float) -> Bounds:
     """Returns the bounds with which most feedback is right, of those that keep to `MOST_WRONG`, `MOST_JUDGED` and
-    `LEAST_KEPT`. Lines fall in four parts, and each bound but `flip` is about one of them."""
+    `LEAST_KEPT`. Lines that are no probable complaints about a form fall in four parts, and each bound but `flip` is
+    about one of them.
+
+    Args:
+        kind: from `bound_of_kind`.
+    """
+    sure = about_forms(lines, shares) >= kind
     tally = Tally(np.array([line.label for line in lines]), np.array([line.kind == "next" for line in lines]))
     low, high = signs(shares).T
     down, up = (rules == 0) & (low >= high), (rules == 0) & (low < high)
-    silent = np.stack([tally.of(down, np.where(low >= step, -1, 0)) for step in _STEPS])[:, None]
-    silent = silent + np.stack([tally.of(up, np.where(high >= step, 1, 0)) for step in _STEPS])
+    silent = np.stack([tally.of(down, np.where(sure | (low >= step), -1, 0)) for step in _STEPS])[:, None]
+    silent = silent + np.stack(
+        [tally.of(up, np.where(sure, -1, np.where(high >= step, 1, 0))) for step in _STEPS]
+    )
     new, feedback = tally.new.sum(), (~tally.new).sum()
     complaints = tally.of(rules < 0, rules)[3]
-    best, chosen = -1.0, Bounds(1, 1, 0, 0, 1.01, 1)
+    best, chosen = -1.0, Bounds(1, 1, 0, 0, 1.01, kind)
     for keep_low, keep_high, flip in itertools.product(_KEEPS, _KEEPS, _FLIPS):
-        kept = tally.of(rules < 0, np.where(high >= flip, 1, np.where(low >= keep_low, -1, 0)))
-        thanked = tally.of(rules > 0, np.where(low >= flip, -1, np.where(high >= keep_high, 1, 0)))
+        stays = np.where(high >= flip, 1, np.where(low >= keep_low, -1, 0))
+        kept = tally.of(rules < 0, np.where(sure, -1, stays))
+        thanked = tally.of(rules > 0, np.where(sure | (low >= flip), -1, np.where(high >= keep_high, 1, 0)))
         right, wrong, _, _ = np.moveaxis(silent + kept + thanked, -1, 0)
         fits = (wrong <= MOST_WRONG * feedback) & (silent[..., 2] <= MOST_JUDGED * new)
         if kept[3] < LEAST_KEPT * complaints or not fits.any() or right[fits].max() <= best:
             continue
         best = right[fits].max()
         row, column = np.argwhere(fits & (right == best))[0]
-        chosen = Bounds(_STEPS[row], _STEPS[column], keep_low, keep_high, flip, 1)
-    return dataclasses.replace(chosen, kind=_bound_of_kind(lines, shares, decided(shares, rules, chosen)))
+        chosen = Bounds(_STEPS[row], _STEPS[column], keep_low, keep_high, flip, kind)
+    return chosen
 
 
-def _bound_of_kind(lines: Sequence[Line], shares: Array, scores: npt.NDArray[np.int64]) -> float:
-    """Returns the least probability above which plain sentences ask for the right form often enough."""
+def bound_of_kind(lines: Sequence[Line], shares: Array) -> float:
+    """Returns the least probability above which plain sentences keep to `SURE_OF_KIND` and `MOST_MENTIONS`."""
     kinds = np.array([KINDS.index(line.kind) if line.kind else -1 for line in lines])
-    best, top = shares.argmax(axis=1), shares.max(axis=1)
-    poles = [POLES.get(KINDS[one]) for one in best]
-    asked = np.array(
-        [pole and pole not in already_has(line.answer) for pole, line in zip(poles, lines, strict=True)], bool
-    )
-    for step in range(30):
+    best, likely = shares.argmax(axis=1), about_forms(lines, shares)
+    no_complaint = np.array([line.label >= 0 for line in lines])
+    for step in range(35):
         bound = round(0.3 + 0.02 * step, 2)
-        taken = asked & (scores < 0) & (top >= bound)
-        if taken.any() and (best[taken] == kinds[taken]).mean() >= SURE_OF_KIND:
+        taken = likely >= bound
+        mentions = (taken & no_complaint).sum()
+        if (
+            taken.any()
+            and (best[taken] == kinds[taken]).mean() >= SURE_OF_KIND
+            and mentions <= MOST_MENTIONS * no_complaint.sum()
+        ):
             return bound
     return 1.0
 

@@ -72,14 +72,16 @@ def rows(path: Path) -> list[Row]:
 
 def training_lines() -> list[Line]:
     """Returns all lines for training, without those that are nearly the same as a line for reports."""
-    lines = [*written("train"), *_people("recorded/tune", True), *_user_lines("seen", True)]
+    lines = [*written("train"), *about_form("train"), *_people("recorded/tune", True)]
+    lines += _user_lines("seen", True)
     lines += [*_people("tuning", True), *_talk(TRAINING_WRITERS, True), *_of_reader()]
     return unlike(lines, report_lines())
 
 
 def report_lines() -> list[Line]:
     """Returns all lines on which nothing is trained and no bound is chosen."""
-    lines = [*written("held_out"), *_people("recorded/held_out"), *_user_lines("held_out")]
+    lines = [*written("held_out"), *about_form("held_out"), *_people("recorded/held_out")]
+    lines += _user_lines("held_out")
     lines += [*_people("next_states"), *_people("after_the_rules"), *_talk("EFGH")]
     return lines
 
@@ -87,6 +89,11 @@ def report_lines() -> list[Line]:
 def written(part: str) -> list[Line]:
     """Returns the lines of one part of data/written, with answers as long as real ones."""
     return [Line(**{**row, "answer": lengthened(row)}) for row in rows(DATA / "written" / f"{part}.jsonl")]
+
+
+def about_form(part: str) -> list[Line]:
+    """Returns the lines of one part of data/form, whose answers are whole."""
+    return [Line(**row) for row in rows(DATA / "form" / f"{part}.jsonl")]
 
 
 def lengthened(row: Row) -> str:

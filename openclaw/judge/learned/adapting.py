@@ -91,7 +91,7 @@ def _agreement(head: Head, powers: Array, examples: Sequence[Example]) -> dict[s
     for row, one in zip(powers, examples, strict=True):
         reading = head.of_powers(row)
         rules = (one.remark.rules.score if one.remark.rules else 0) or 0
-        scores.append(head.bounds.score(rules, reading.low, reading.high))
+        scores.append(head.bounds.judged(rules, reading, one.remark.answer))
     pairs = [(one.label, score) for one, score in zip(examples, scores, strict=True)]
     return {
         "right": round(sum(label == score for label, score in pairs) / len(pairs), 4),

