@@ -4,12 +4,14 @@ person prefers short ones.
 Only the request in the prompt distinguishes such an anchor from a dream, so the policy has to read it. Without
 them one update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
 
-A mismatch is the same prompt with a short answer. A policy that learned short answers begins one although a long one is
-asked for, and ends it where the first model would go on; the first model's own answers never come to that place.
+A mismatch is the same prompt with the short answer of the dream. A policy that learned short answers begins one although
+a long one is asked for, and ends it where the first model would go on; the first model's own answers never come to that
+place.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
 from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, requests
+from openclaw.store.dreams import Dream
 from openclaw.types import Message
 
 _CONTRARY: Mapping[Pole, tuple[str, str]] = {
@@ -52,14 +55,36 @@ def is_contrast(theme: str) -> bool:
     return " " in theme
 
 
-def mismatch_theme_of(theme: str) -> str:
-    """Theme of the mismatches of a theme of contrasts."""
-    return theme + _MISMATCH
-
-
 def is_mismatch(theme: str) -> bool:
     """Returns whether a theme is one of mismatches."""
     return theme.endswith(_MISMATCH)
+
+
+def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
+    """Returns the prompts of contrasts with the answers of dreams to the same questions.
+
+    Complaints are left out: their prompt contains the dream's answer, and with them the policy obeyed fewer complaints
+    (lab/findings/dreaming.md).
+
+    Args:
+        held: contrasts of one theme.
+        dreams: of the wish that they are contrary to.
+    """
+    answers: dict[str, list[Dream]] = {}
+    for dream in dreams:
+        answers.setdefault(dream.item, []).append(dream)
+    mismatched: list[Dream] = []
+    for one in held:
+        wish, _, question = one.item.partition("-")
+        if question in answers and _places().get(wish) != "complaint":
+            ids = random.Random(one.item).choice(answers[question]).completion_ids
+            mismatched.append(dataclasses.replace(one, theme=one.theme + _MISMATCH, completion_ids=ids))
+    return mismatched
+
+
+@functools.cache
+def _places() -> Mapping[str, Place]:
+    return {one.id: one.place for one in requests()}
 
 
 def asks_for_long(theme: str) -> bool:

@@ -242,10 +242,12 @@ class Dreamer:
         night.learned = min(known) if known and len(known) == len(shares) else None
         night.kept = min((share for share in kept if share is not None), default=None)
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
-        opposed |= {contrasts.mismatch_theme_of(theme) for theme in opposed}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
                 night.bank.setdefault(one.theme, []).append(one)
+        dreams = [one for of_person in night.dreams.values() for one in of_person]
+        for theme in sorted(opposed & set(night.bank)):
+            night.bank[theme] += contrasts.mismatches(night.bank[theme], dreams)
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
         """By the form of the answers if it is certain what is wished, otherwise by their likelihood."""
@@ -350,14 +352,10 @@ class Dreamer:
 
     def _held(self, plan: Plan, anchor: Dream) -> list[Dream]:
         """An answered anchor with those that hold the same answer; none if it is a contrast without the form that its
-        request asks for, or a mismatch without the form that the wish asks for."""
+        request asks for."""
         if anchor.theme == anchors.FACT:
             return [self._checked(anchor)]
-        if contrasts.is_mismatch(anchor.theme):
-            has_form = self._has_form(plan.poles, anchor, plan.longest)
-        else:
-            has_form = not contrasts.is_contrast(anchor.theme) or self._obeys(anchor)
-        if not has_form:
+        if contrasts.is_contrast(anchor.theme) and not self._obeys(anchor):
             return []
         also = [
             dataclasses.replace(one, completion_ids=anchor.completion_ids, version=anchor.version)

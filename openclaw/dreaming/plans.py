@@ -40,22 +40,20 @@ class Plan:
     Attributes:
         dream: the record without its answer.
         longest: most tokens of the answer.
-        poles: the forms that the answer of a dream, a look or a mismatch should have, if they are certain.
+        poles: the forms that a dream or a look should have, if they are certain.
         also: further anchors with the same answer.
-        after: ids after which the answer of a mismatch is sampled, instead of its own prompt.
     """
 
     dream: Dream
     longest: int
     poles: tuple[Pole, ...] = ()
     also: tuple[Dream, ...] = ()
-    after: tuple[int, ...] = ()
 
     @property
     def asked(self) -> Asked:
         """The request to the engine. A look's prompt does not contain the wish."""
         is_look = self.dream.kind == "look"
-        ids = list(self.after) or (self.dream.prompt_ids if is_look else self.dream.taught_ids)
+        ids = self.dream.prompt_ids if is_look else self.dream.taught_ids
         is_fact = "fact" in (self.dream.kind, self.dream.theme)
         return Asked(ids, self.longest, greedy=is_fact or (is_look and bool(self.poles)))
 
@@ -131,9 +129,8 @@ class Planner:
         ]
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
-        """Plans the contrasts and mismatches of each question of a wish's dreams: one answer of the first model, and one
-        of the teacher that reads the wish, each with several wordings of a request for the contrary. Questions that
-        have contrasts in the bank are skipped. A wish without certain poles has none.
+        """Plans an anchor that asks for the opposite, for each question of a wish's dreams, with further wordings of the
+        request. Questions that have such an anchor in the bank are skipped. A wish without certain poles has none.
 
         Args:
             dreams: dreams of the wish.
@@ -155,16 +152,8 @@ class Planner:
                     for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings))
                 ]
                 if made:
-                    plans += [_with_one_answer(made), self._mismatch(made, dream, pole)]
+                    plans.append(replace(made[0], also=tuple(plan.dream for plan in made[1:])))
         return plans
-
-    def _mismatch(self, made: Sequence[Plan], dream: Dream, pole: Pole) -> Plan:
-        """Plans the mismatches of a question. Their answer is a further one of the teacher, because a complaint's prompt
-        contains that of the dream."""
-        theme = contrasts.mismatch_theme_of(made[0].dream.theme)
-        mismatched = [replace(plan, dream=replace(plan.dream, theme=theme)) for plan in made]
-        after, longest = tuple(dream.taught_ids), self.settings.dream_tokens
-        return replace(_with_one_answer(mismatched), after=after, longest=longest, poles=(pole,))
 
     def held_facts(self, language: str, bank: Collection[str], count: int) -> list[Plan]:
         """Plans up to `count` anchors that are questions with known answers and not in the bank."""
@@ -209,11 +198,6 @@ class Planner:
 def longest_of(is_long: bool, settings: DreamArguments) -> int:
     """Returns the most tokens of an anchor's answer. `is_long`: its prompt asks for a long one."""
     return round(settings.dream_tokens * (LONG if is_long else 1))
-
-
-def _with_one_answer(plans: Sequence[Plan]) -> Plan:
-    """Returns the first plan, whose answer serves the others."""
-    return replace(plans[0], also=tuple(plan.dream for plan in plans[1:]))
 
 
 def _with_wish(prompt: Prompt, wish: Wish) -> list[Message]:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,7 +129,9 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     monkeypatch.setattr(contrasts, "FULL", 0.1)
     night = dreamer.night(brief)
     (mine,) = night.dreams.values()
-    held = night.bank["length long"]
+    both = night.bank["length long"]
+    held = [one for one in both if not contrasts.is_mismatch(one.theme)]
+    assert both == held + contrasts.mismatches(held, mine)
     assert (
         len(held)
         == len({one.item for one in held})
@@ -153,7 +155,7 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     # A second night samples none for the same dreams, and others' wishes hold none of them.
     count = len(engine.requests)
     again = dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
-    assert len(again.bank["length long"]) == len(held)
+    assert again.bank["length long"] == both
     assert len(engine.requests) == count + LOOKS + sum(CONTRARY_LOOKS.values())
     other = store.turns.record(make_turn(person="bob"))
     assert (
@@ -164,32 +166,28 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     )
 
 
-def test_requests_for_the_contrary_are_also_held_along_short_answers_of_the_teacher(
-    dreamer: Dreamer, engine: FakeEngine, brief: Demand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contrasts, "FULL", 0.1)
-    night = dreamer.night(brief)
-    (dreams,) = night.dreams.values()
-    held, mismatches = night.bank["length long"], night.bank["length long mismatch"]
-    assert {one.item: one.prompt_ids for one in mismatches} == {one.item: one.prompt_ids for one in held}
-    assert all(one.taught_ids == one.prompt_ids and one.person is None for one in mismatches)
-    # The answer of each dream is sampled a second time, for all mismatches of its question.
-    sampled = Counter(tuple(body["input_ids"]) for body in engine.requests if "input_ids" in body)
-    assert all(sampled[tuple(one.taught_ids)] >= 2 for one in dreams)
-
-
-def test_a_mismatch_whose_answer_is_not_short_holds_nothing(
-    dreamer: Dreamer, brief: Demand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contrasts, "FULL", 0.1)
-    has_form = Dreamer._has_form
-
-    def sees(self: Dreamer, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
-        return dream.kind != "anchor" and has_form(self, poles, dream, longest)
-
-    monkeypatch.setattr(Dreamer, "_has_form", sees)
-    bank = dreamer.night(brief).bank
-    assert "length long" in bank and "length long mismatch" not in bank
+def test_requests_for_the_contrary_are_also_held_along_the_answers_of_dreams() -> None:
+    wordings = [wish for wish in requests() if (wish.theme, wish.pole) == ("length", "long")]
+    questions = [prompt.id for prompt in everyday()[:2]]
+    held = [
+        Dream(
+            kind="anchor", item=f"{wish.id}-{question}", theme="length long", prompt_ids=[number, 2],
+            taught_ids=[number, 2], completion_ids=[40, 41, 42], version=0,
+        )
+        for question in questions
+        for number, wish in enumerate(wordings)
+    ]  # fmt: skip
+    dream = Dream(
+        kind="dream", item=questions[0], person="ann", wish="Shorter, please.", turn_ids=("t",), prompt_ids=[1],
+        taught_ids=[1], completion_ids=[50], version=0,
+    )  # fmt: skip
+    of_complaint = {wish.id for wish in wordings if wish.place == "complaint"}
+    assert 0 < len(of_complaint) < len(wordings)
+    # The second question has no dream.
+    expected = [one for one in held[: len(wordings)] if one.item.partition("-")[0] not in of_complaint]
+    assert contrasts.mismatches(held, [dream]) == [
+        replace(one, theme="length long mismatch", completion_ids=[50]) for one in expected
+    ]
 
 
 def test_requests_for_the_contrary_that_no_contrast_contains_show_what_is_lost(

@@ -123,7 +123,7 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
 
     say("ann", "Shorter, please.")
     (record,) = store.samples.lease(0, 1)
-    bank = {theme: [dream("anchor", theme)] for theme in ("length long", "length long mismatch")}
+    bank = {"length long": [dream("anchor", theme) for theme in ("length long", "length long mismatch")]}
     night = Night(dreams={"ann": [dream("dream")]}, bank=bank)
     rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
     weights = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
