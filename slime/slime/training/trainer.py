@@ -32,7 +32,7 @@ from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
 from slime.training.core.following import LOSS as LOSS_OF_FOLLOWERS
 from slime.training.core.following import Following, kind_of, reported, taught_length
-from slime.training.core.learner import Learner, batch_scale, learning_rate
+from slime.training.core.learner import Learner, learning_rate, step_scale
 from slime.training.core.metrics import (
     Mismatch,
     advantage_metrics,
@@ -418,7 +418,7 @@ class Trainer(Backend):
             loss = metrics.get("loss", 0.0) + metrics.get(LOSS_OF_FOLLOWERS, 0.0)
             norm = learner.clip(loss, args.clip_grad, where)
             trained = [data.samples[i] for i in step.samples]
-            scale = self.rate_scale * batch_scale(args, data.samples, trained)
+            scale = step_scale(args, data.samples, trained, self.rate_scale)
             rate = learning_rate(args, self.global_step) * scale
             learner.update(rate)
         finally:

@@ -98,21 +98,26 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
     return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
 
 
-def batch_scale(args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample]) -> float:
-    """Returns the learning-rate factor of a small batch: sqrt(n / --lr-batch-reference), at most 1.
+def step_scale(
+    args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample], gate_scale: float
+) -> float:
+    """Returns the factor of a step's scheduled learning rate: that of the gate, for a small batch times
+    sqrt(n / --lr-batch-reference), at most 1.
 
     AdamW makes steps of the same length for few samples as for many, but with more noise.
 
     Args:
         samples: of the whole rollout; companions do not count.
-        trained: of this step. If all of them follow only their teacher, as dreams do, the factor is 1: their number
-            does not depend on the batch size.
+        trained: of this step. If all of them follow only their teacher, as dreams do, their number does not depend on
+            the batch size, and the gate does not raise the rate: SmolLM2-135M learned a wish more slowly at twice the
+            rate, and lost more requests (lab/findings/dreaming.md).
+        gate_scale: factor of the gate.
     """
     reference = args.lr_batch_reference
     if all(sample.divergence for sample in trained):
-        return 1.0
+        return min(1.0, gate_scale)
     count = sum(not sample.companion for sample in samples)
-    return math.sqrt(min(1.0, count / reference)) if reference and count else 1.0
+    return gate_scale * (math.sqrt(min(1.0, count / reference)) if reference and count else 1.0)
 
 
 def _share(args: OptimizerArguments, step: int, steps: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from slime.training.core.learner import batch_scale
+from slime.training.core.learner import step_scale
 from tests.fakes.fixtures import MakeArgs, MakeSamples, MakeTrainer
 from tests.slime.gate.test_memory import equal, policy
 
@@ -45,15 +45,18 @@ def test_the_learning_rate_of_small_batches_scales_with_the_square_root_without_
     make_trainer: MakeTrainer, make_samples: MakeSamples, make_args: MakeArgs
 ) -> None:
     four = make_samples(4)
-    assert batch_scale(make_args(), four, four) == 1.0
+    assert step_scale(make_args(), four, four, 1.0) == 1.0
     args = make_args(lr_batch_reference=16)
-    assert batch_scale(args, four, four) == 0.5
-    assert batch_scale(args, make_samples(30), four) == 1.0
+    assert step_scale(args, four, four, 1.0) == 0.5
+    assert step_scale(args, make_samples(30), four, 1.0) == 1.0
     companions = make_samples(12, companion=1)
-    assert batch_scale(args, [*four, *companions], four) == 0.5
+    assert step_scale(args, [*four, *companions], four, 1.0) == 0.5
     dreams = [
         replace(one, divergence="forward", teacher_tokens_candidates=[one.tokens]) for one in companions
     ]
-    assert batch_scale(args, [*four, *dreams], dreams) == 1.0
+    assert step_scale(args, [*four, *dreams], dreams, 1.0) == 1.0
+    # The gate lowers their rate, and does not raise it.
+    assert [step_scale(args, [*four, *dreams], dreams, scale) for scale in (0.5, 2.0)] == [0.5, 1.0]
+    assert [step_scale(args, four, four, scale) for scale in (0.5, 2.0)] == [0.25, 1.0]
     full, slow = (make_trainer(lr_batch_reference=count).train(0, four)["lr"] for count in (0, 16))
     assert slow == pytest.approx(full / 2)
