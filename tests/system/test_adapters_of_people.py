@@ -177,14 +177,32 @@ def test_no_text_of_one_person_is_in_anothers_batch(loop: Loop) -> None:
     }
 
 
+def is_settled(loop: Loop) -> bool:
+    """Returns whether every batch that was leased is trained, and its version live: nothing changes meanwhile."""
+    with closing(sqlite3.connect(f"file:{loop.run_dir}/buffer/buffer.db?mode=ro", uri=True)) as database:
+        leased = database.execute("SELECT count(*) FROM sample WHERE state = 'leased'").fetchone()[0]
+    served = adapters_served(loop)
+    return not leased and all(
+        name in served and served[name]["checksum"] == live_weights(loop, name)["checksum"]
+        for name in SECRETS
+    )
+
+
+def live_weights(loop: Loop, name: str) -> dict[str, Any]:
+    """Returns the record of an adapter's live version."""
+    record = loop.run_dir / "policies" / name / "live_weights.json"
+    return dict(json.loads(record.read_text()))
+
+
 def test_the_adapters_differ_and_each_engine_has_what_the_trainer_wrote(loop: Loop) -> None:
+    loop.wait_for(lambda: is_settled(loop), 90, "end of the last update")
     record = read_record(loop.run_dir, "engine-0")
     assert record is not None
     served = httpx.get(f"{record.url}/lora_adapters", timeout=10).json()["adapters"]
     assert set(SECRETS) <= set(served)
     live = {}
     for name in SECRETS:
-        live[name] = json.loads((loop.run_dir / "policies" / name / "live_weights.json").read_text())
+        live[name] = live_weights(loop, name)
         assert served[name]["checksum"] == live[name]["checksum"]
         assert int(served[name]["weight_version"]) == live[name]["version"]
     assert live["ada"]["checksum"] != live["bob"]["checksum"]
