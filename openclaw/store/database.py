@@ -11,15 +11,16 @@ A process has one writer thread: writes queued while a transaction runs share th
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -72,6 +73,7 @@ class Database:
         StoreError."""
         self.url = database_url(location)
         self.engine = _engine(self.url, durable)
+        self._writing = self.engine.execution_options(openclaw_write=True)
         self._local = threading.local()
         with self.transaction() as connection:
             take_turns(connection)
@@ -89,14 +91,12 @@ class Database:
             with as_store_error(self.url):
                 yield current
             return
-        with as_store_error(self.url), self.engine.connect() as connection:
-            connection = connection.execution_options(openclaw_write=True)
-            with connection.begin():
-                self._local.connection = connection
-                try:
-                    yield connection
-                finally:
-                    self._local.connection = None
+        with as_store_error(self.url), self._writing.connect() as connection, connection.begin():
+            self._local.connection = connection
+            try:
+                yield connection
+            finally:
+                self._local.connection = None
         pages = self._local.__dict__.pop("wipe_pages", False)
         if self._local.__dict__.pop("wipe_log", False) or pages:
             self._wipe(pages)
@@ -258,8 +258,10 @@ MAX_WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class _Job:
+    """`finish`: called in the writer thread with the result and None, or with None and the error."""
+
     function: Callable[[], Any]
-    done: Future[Any] = field(default_factory=Future)
+    finish: Callable[[Any, Exception | None], None]
 
 
 class StoreWriter:
@@ -290,21 +292,32 @@ class StoreWriter:
         """Runs a function of store calls; its result is durable on return. Raises StoreUnavailable if the database
         cannot commit, the queue stays full, or the writer is closed, and exceptions of the function."""
         try:
-            async with asyncio.timeout(self._max_wait):
+            # a time-out costs as much as the rest of this function, and most calls do not wait
+            async with asyncio.timeout(self._max_wait) if self._room.locked() else nullcontext():
                 await self._room.acquire()
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"the rollout store is {self._max_pending} writes behind and took none for {self._max_wait:g} s:"
                 " look at its disk or server; try again later"
             ) from error
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def finish(result: T, error: Exception | None) -> None:
+            with suppress(RuntimeError):  # the event loop was closed
+                loop.call_soon_threadsafe(_settle, done, result, error)
+
         try:
-            return cast(T, await asyncio.shield(asyncio.wrap_future(self._put(function))))
+            self._put(_Job(function, finish))
+            return await done
         finally:
             self._room.release()
 
     def run(self, function: Callable[[], T]) -> T:
         """Does the same for a plain thread: blocks until committed."""
-        return cast(T, self._put(function).result())
+        done: Future[T] = Future()
+        self._put(_Job(function, functools.partial(_settle, done)))
+        return done.result()
 
     def close(self) -> None:
         """Commits queued writes, then ends the thread. Can be repeated."""
@@ -314,13 +327,11 @@ class StoreWriter:
                 self._queue.put(None)
         self._thread.join()
 
-    def _put(self, function: Callable[[], object]) -> Future[Any]:
-        job = _Job(function)
+    def _put(self, job: _Job) -> None:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("the store writer is closed")
             self._queue.put(job)
-        return job.done
 
     def _write(self) -> None:
         last = False
@@ -361,16 +372,25 @@ class StoreWriter:
                 if begun:
                     self._commit_alone(job)
                 else:
-                    job.done.set_exception(error)
+                    job.finish(None, error)
             return
         for job, result in zip(jobs, results, strict=True):
-            job.done.set_result(result)
+            job.finish(result, None)
 
     def _commit_alone(self, job: _Job) -> None:
         try:
             with self._database.transaction():
                 result = job.function()
         except Exception as error:  # raised again in the caller
-            job.done.set_exception(error)
+            job.finish(None, error)
         else:
-            job.done.set_result(result)
+            job.finish(result, None)
+
+
+def _settle(done: Future[T] | asyncio.Future[T], result: T, error: Exception | None) -> None:
+    if done.done():  # its caller was cancelled
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
