@@ -23,6 +23,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
+RECENT_TOKENS = 400_000
+"""Prompt tokens of the turns kept in memory."""
 FAILED_SECONDS = 10.0
 """Seconds after a failed write in which no new turns are accepted; then the next one tries again."""
 
@@ -30,6 +32,34 @@ AWAY_SECONDS = 30.0
 """Longest outage of a database server in seconds (a restart, for example) during which requests wait instead of
 failing."""
 LONGEST_PAUSE_SECONDS = 0.5
+
+
+class RecentTurns:
+    """The last recorded turn of recent conversations, by id: the next one continues it. The whole history of a long
+    conversation need not be read from the store again. Not thread-safe; `by_id` may be read in other threads."""
+
+    def __init__(self, most: int = RECENT_TOKENS) -> None:
+        self.by_id: dict[str, Turn] = {}
+        self._most = most
+        self._tokens = 0
+
+    def keep(self, turn: Turn) -> None:
+        """Keeps a turn in place of its parent."""
+        if turn.parent_id is not None:
+            self._drop(turn.parent_id)
+        self._drop(turn.id)
+        self.by_id[turn.id] = turn
+        self._tokens += len(turn.prompt_ids)
+        while self._tokens > self._most:
+            self._drop(next(iter(self.by_id)))
+
+    def clear(self) -> None:
+        self.by_id.clear()
+        self._tokens = 0
+
+    def _drop(self, turn_id: str) -> None:
+        turn = self.by_id.pop(turn_id, None)
+        self._tokens -= 0 if turn is None else len(turn.prompt_ids)
 
 
 class Recorder:
@@ -45,6 +75,7 @@ class Recorder:
         self._writer = StoreWriter(store.database)
         self._session_ttl = session_ttl
         self._repeated = RepeatedTexts()
+        self.recent = RecentTurns()
         self._background: set[asyncio.Task[None]] = set()
         self._deleted: OrderedDict[tuple[str, str | None], float] = OrderedDict()
         self._failure: tuple[float, str] | None = None
@@ -74,7 +105,7 @@ class Recorder:
     ) -> Parent | None:
         digests = [digest for digest, _ in transcript.answers]
         since = 0.0 if scope is not None else time.time() - self._session_ttl
-        turn = self.store.turns.find_by_digest(digests, scope, since, asker)
+        turn = self.store.turns.find_by_digest(digests, scope, since, asker, self.recent.by_id)
         if turn is not None:
             return Parent(turn, dict(transcript.answers)[turn.transcript_digest])
         last = self.store.turns.last_main(scope, asker) if scope is not None else None
@@ -107,7 +138,7 @@ class Recorder:
         if any(began <= self._deleted.get(name, -math.inf) for name in whose):
             return
         try:
-            await self._write(lambda: self.store.turns.record(turn))
+            self.recent.keep(await self._write(lambda: self.store.turns.record(turn)))
         except StoreError as error:
             self._failure = (time.monotonic(), str(error))
             raise
@@ -158,6 +189,7 @@ class Recorder:
         return await self._write(write)
 
     def _note_deletion(self, kind: str, name: str) -> None:
+        self.recent.clear()
         self._deleted[kind, name] = time.monotonic()
         self._deleted.move_to_end((kind, name))
         if len(self._deleted) > REMEMBERED_DELETIONS:

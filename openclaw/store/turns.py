@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, null, or_, select, update
@@ -140,7 +141,13 @@ _LAST_INDEX = Prepared(
     select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == bindparam("session"))
 )
 _NEWEST = Prepared(
-    select(schema.turn.c.id, schema.turn.c.session_id, schema.turn.c.key_name, schema.turn.c.person)
+    select(
+        schema.turn.c.id,
+        schema.turn.c.session_id,
+        schema.turn.c.key_name,
+        schema.turn.c.person,
+        schema.turn.c.state,
+    )
     .where(
         schema.turn.c.transcript_digest == bindparam("digest"), schema.turn.c.created_at >= bindparam("since")
     )
@@ -200,15 +207,18 @@ class TurnTable:
         session_id: str | None = None,
         since: float = 0.0,
         asker: Asker = ADMINISTRATOR,
+        recent: Mapping[str, Turn] | None = None,
     ) -> Turn | None:
         """Returns the stored turn whose transcript digest comes first in `digests` (longest prefix first); of several
         with that digest, the newest. Only turns of `session_id`, if given, created at or after `since` (Unix
-        seconds), that the asker may access."""
-        turn, conditions = schema.turn.c, usable(asker)
+        seconds), that the asker may access. Of a turn in `recent`, as recorded, only the state is read."""
         with self._database.reading() as connection:
             newest = _newest(connection, digests[0], session_id, since, asker) if digests else None
             if newest is not None:
-                return _turn(connection, newest)
+                turn_id, state = newest
+                known = None if recent is None else recent.get(turn_id)
+                return _turn(connection, turn_id) if known is None else replace(known, state=state)
+            turn, conditions = schema.turn.c, usable(asker)
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
                 part = digests[start : start + _DIGESTS_A_QUERY]
                 query = select(turn.id, turn.transcript_digest).where(
@@ -310,12 +320,12 @@ def _one_turn(connection: Connection, *where: object) -> Turn | None:
 
 def _newest(
     connection: Connection, digest: str, session_id: str | None, since: float, asker: Asker
-) -> str | None:
-    """Returns the id of the newest turn with this transcript; usually the longest transcript matches."""
+) -> tuple[str, TurnState] | None:
+    """Returns id and state of the newest turn with this transcript; usually the longest transcript matches."""
     for row in _NEWEST.rows(connection, {"digest": digest, "since": since}):
         here = session_id is None or row["session_id"] == session_id
         if here and may_use(asker, row["key_name"], row["person"]):
-            return str(row["id"])
+            return str(row["id"]), TurnState(row["state"])
     return None
 
 
