@@ -33,18 +33,14 @@ before it."""
 class Head:
     """The cached rendering of a request's head.
 
-    digests: [i] identifies the first i messages, with tools and options. length: number of cached messages; ids [T]:
-    their ids.
+    key: of the whole head; question: number of its messages, which is the index of the last question. length: number of
+    cached messages; ids [T]: their ids.
     """
 
-    digests: Sequence[bytes]
+    key: bytes
+    question: int
     length: int
     ids: array[int]
-
-    @property
-    def question(self) -> int:
-        """Returns the index of the last question."""
-        return len(self.digests) - 1
 
 
 class KnownHeads:
@@ -56,32 +52,35 @@ class KnownHeads:
         self._ids: OrderedDict[bytes, array[int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, messages: Sequence[Message], tools: list[Message] | None, options: object) -> Head | None:
-        """Returns the longest cached head of a request; of length 0 if there is none. Returns None if a request has
-        no head, or contains values that JSON cannot represent."""
+    def find(
+        self,
+        messages: Sequence[Message],
+        tools: list[Message] | None,
+        options: object,
+        prefixes: Sequence[bytes] | None,
+    ) -> Head | None:
+        """Returns the longest cached head of a request; of length 0 if there is none. `prefixes`: its `prefix_keys`.
+        Returns None if a request has no head, or contains values that JSON cannot represent."""
         question = _last_question(messages)
-        if question < 1:
+        if question < 1 or prefixes is None:
             return None
         try:
-            digest = _digest(b"", orjson.dumps([tools, options]))
-            digests = [digest]
-            for message in messages[:question]:
-                digest = _digest(digest, orjson.dumps(message))
-                digests.append(digest)
+            common = orjson.dumps([tools, options])
         except (TypeError, ValueError):
             return None
+        start = hashlib.blake2b(common, digest_size=_DIGEST_BYTES).digest()
         with self._lock:
             for length in range(question, 0, -1):
-                ids = self._ids.get(digests[length])
+                ids = self._ids.get(start + prefixes[length])
                 if ids is not None and messages[length]["role"] in _FOLLOWS:
-                    self._ids.move_to_end(digests[length])
-                    return Head(digests, length, ids)
-        return Head(digests, 0, array("i"))
+                    self._ids.move_to_end(start + prefixes[length])
+                    return Head(start + prefixes[question], question, length, ids)
+        return Head(start + prefixes[question], question, 0, array("i"))
 
-    def keep(self, digest: bytes, ids: array[int]) -> None:
+    def keep(self, key: bytes, ids: array[int]) -> None:
         with self._lock:
-            if digest not in self._ids:
-                self._ids[digest] = ids
+            if key not in self._ids:
+                self._ids[key] = ids
                 self._size += _bytes_of(ids)
             while self._size > self._limit:
                 self._size -= _bytes_of(self._ids.popitem(last=False)[1])
@@ -95,10 +94,6 @@ def _last_question(messages: Sequence[Message]) -> int:
         if message["role"] == "user" and not text_of(message).lstrip().startswith("<tool_response>"):
             return index
     return -1
-
-
-def _digest(before: bytes, data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=before).digest()
 
 
 def _bytes_of(ids: array[int]) -> int:

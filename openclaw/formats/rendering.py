@@ -136,12 +136,17 @@ class ChatFormat:
         return spelled_out(ids) if self._pieces is not None else list(ids)
 
     def known_head(
-        self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
+        self,
+        messages: Sequence[Message],
+        tools: list[Message] | None,
+        options: TemplateOptions,
+        prefixes: Sequence[bytes] | None,
     ) -> Head | None:
-        """Returns the cached rendering of a request's head, for `render`; None if heads are not cached."""
+        """Returns the cached rendering of a request's head, for `render`; None if heads are not cached. `prefixes`:
+        `prefix_keys` of the messages."""
         if self._heads is None or isinstance(messages[0], RawPrompt):
             return None
-        return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain])
+        return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain], prefixes)
 
     def _with_head(self, head: Head, rendered: Any) -> list[int]:
         """Returns all ids of a request whose messages after its head were rendered; the ids up to the last question
@@ -152,7 +157,7 @@ class ChatFormat:
             return head.ids.tolist() + spelled_out(entries)
         end = rendered.message_indices.index(length)
         longer = head.ids + array("i", spelled_out(entries[:end]))
-        self._heads.keep(head.digests[head.question], longer)
+        self._heads.keep(head.key, longer)
         return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:

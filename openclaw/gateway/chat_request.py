@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ import orjson
 
 from openclaw.common.messages import text_of
 from openclaw.common.notes import as_json, part_text, say_tool_left_out
+from openclaw.common.prefixes import prefix_keys
 from openclaw.errors import ClientError
 from openclaw.formats.families import TemplateOptions
 from openclaw.types import Message
@@ -207,14 +208,24 @@ class ChatRequest:
     """Function that must be called; "" for any."""
 
     @cached_property
+    def prefixes(self) -> list[bytes] | None:
+        """Returns `prefix_keys` of the messages."""
+        return prefix_keys(self.messages)
+
+    @cached_property
     def parts(self) -> int:
         """Returns the number of text parts, tool calls and tools: each costs time, however short it is."""
-        count = len(self.tools or ())
-        for message in self.messages:
-            content, calls = message.get("content"), message.get("tool_calls")
-            count += len(content) if isinstance(content, list) else 0
-            count += len(calls) if isinstance(calls, list) else 0
-        return count
+        return len(self.tools or ()) + parts_in(self.messages)
+
+
+def parts_in(messages: Sequence[Message]) -> int:
+    """Returns the number of text parts and tool calls."""
+    count = 0
+    for message in messages:
+        content, calls = message.get("content"), message.get("tool_calls")
+        count += len(content) if isinstance(content, list) else 0
+        count += len(calls) if isinstance(calls, list) else 0
+    return count
 
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
@@ -468,13 +479,7 @@ def check_number(request: ChatRequest, most: int) -> None:
         raise ClientError(f"messages: {what}", "messages", "too_many_messages")
 
 
-def is_large(request: ChatRequest) -> bool:
-    """Returns whether comparing the request's history is slow enough to need a thread."""
-    if has_many_parts(request):
-        return True
-    return sum(len(text_of(message)) for message in request.messages) >= LARGE_HISTORY_CHARACTERS
-
-
-def has_many_parts(request: ChatRequest) -> bool:
-    """Returns whether the number of parts alone makes it slow."""
-    return request.parts >= LARGE_PARTS
+def is_large(messages: Sequence[Message]) -> bool:
+    """Returns whether comparing these messages is slow enough to need a thread."""
+    characters = sum(len(text_of(message)) for message in messages)
+    return characters >= LARGE_HISTORY_CHARACTERS or parts_in(messages) >= LARGE_PARTS

@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,7 +32,6 @@ from openclaw.gateway.chat_request import (
     LARGE_HISTORY_CHARACTERS,
     ChatRequest,
     check_number,
-    has_many_parts,
     is_large,
 )
 from openclaw.gateway.exchange import Exchange
@@ -43,7 +41,7 @@ from openclaw.gateway.running import Admission, InFlight, RunningAnswers, Shared
 from openclaw.gateway.spans import spans_of
 from openclaw.gateway.trained_adapters import TrainedAdapters
 from openclaw.methods.hinted_prompt import with_memory
-from openclaw.sessions.known import KnownHistories, TooMuchNew
+from openclaw.sessions.known import KnownHistories
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import (
@@ -118,11 +116,11 @@ class Gateway:
         adapter = self.names.adapter(request.model, caller.asker.key_name)
         check_number(request, self.settings.max_messages)
         await self._check_length(request)
-        transcript = await self._transcript(request)
         temperature = max(
             request.sampling.get("temperature", self._temperature), self.settings.min_temperature
         )
         request = replace(request, sampling={**request.sampling, "temperature": temperature})
+        transcript = await self._transcript(request)
         recorder = self.recorder if caller.train else None
         parent = await _find_parent(recorder, request, transcript, caller)
         trained = adapter.name if adapter is not None and adapter.trained else None
@@ -155,13 +153,11 @@ class Gateway:
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
         """Returns the transcript; computed in a thread if much of the history is new."""
-        chain = self._histories.chain
-        if not is_large(request):
-            return Transcript.of(request.messages, chain)
-        if not has_many_parts(request):
-            with suppress(TooMuchNew):
-                return Transcript.of(request.messages, self._histories.at_most(LARGE_HISTORY_CHARACTERS))
-        return await self._aside(Transcript.of, request.messages, chain)
+        known = self._histories.known(request.prefixes)
+        work = self._histories.transcript
+        if is_large(request.messages[known[0] :]):
+            return await self._aside(work, request.messages, request.prefixes, known)
+        return work(request.messages, request.prefixes, known)
 
     async def count(self, request: ChatRequest) -> int:
         """Returns the number of tokens of a request's prompt. Raises ClientError."""
@@ -238,7 +234,7 @@ class Gateway:
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         prompt_parts = request.messages, request.tools, request.thinking
-        head = self.format.known_head(*prompt_parts)
+        head = self.format.known_head(*prompt_parts, request.prefixes)
         new = prompt_parts if head is None or not head.length else request.messages[head.length :]
         length = len(orjson.dumps(new))
         if length < LARGE_HISTORY_CHARACTERS:

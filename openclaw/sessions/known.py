@@ -1,72 +1,58 @@
-"""Caches digests of histories, so that a repeated history costs only its new messages."""
+"""Caches transcripts of histories, so that a repeated history costs only its new messages."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
-import orjson
-
-from openclaw.common.messages import text_of
-from openclaw.sessions.transcript import Chain, chained
+from openclaw.sessions.transcript import Transcript
 from openclaw.types import Message
 
-KEPT = 20_000
-"""Most cached messages, each at its position in a history."""
-_DIGEST_BYTES = 16
-
-
-class TooMuchNew(Exception):
-    """A history has more new text than allowed."""
+KEPT_ANSWERS = 200_000
+"""Most answers of all cached transcripts together."""
+_NONE = Transcript("", ())
 
 
 class KnownHistories:
-    """Caches results of `chained`. Thread-safe."""
+    """Transcripts of the most recent histories, by their `prefix_keys`. Thread-safe."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = KEPT_ANSWERS) -> None:
         self._kept = kept
-        self._following: OrderedDict[bytes, bytes] = OrderedDict()
+        self._size = 0
+        self._transcripts: OrderedDict[bytes, Transcript] = OrderedDict()
         self._lock = threading.Lock()
 
-    def chain(self, digest: bytes, message: Message) -> bytes:
-        """Returns `chained`, cached."""
-        key, following = self._find(digest, message)
-        return self._keep(key, chained(digest, message)) if following is None else following
-
-    def at_most(self, characters: int) -> Chain:
-        """Returns `chained` for one history. Raises TooMuchNew after so many characters of new messages."""
-        left = characters
-
-        def chain(digest: bytes, message: Message) -> bytes:
-            nonlocal left
-            key, following = self._find(digest, message)
-            if following is not None:
-                return following
-            left -= len(text_of(message))
-            if left < 0:
-                raise TooMuchNew
-            return self._keep(key, chained(digest, message))
-
-        return chain
-
-    def _find(self, digest: bytes, message: Message) -> tuple[bytes | None, bytes | None]:
-        """Returns (key of a message after a history, cached digest of both or None)."""
-        try:
-            data = orjson.dumps(message)
-        except (TypeError, ValueError):  # a message that JSON cannot represent, from code inside this process
-            return None, None
-        key = hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=digest).digest()
-        with self._lock:
-            following = self._following.get(key)
-            if following is not None:
-                self._following.move_to_end(key)
-        return key, following
-
-    def _keep(self, key: bytes | None, following: bytes) -> bytes:
-        if key is not None:
+    def known(self, keys: Sequence[bytes] | None) -> tuple[int, Transcript]:
+        """Returns (number of messages, their transcript) of the longest cached beginning of a history."""
+        for count in range(len(keys or ()) - 1, 0, -1):
+            assert keys is not None
             with self._lock:
-                self._following[key] = following
-                if len(self._following) > self._kept:
-                    self._following.popitem(last=False)
-        return following
+                transcript = self._transcripts.get(keys[count])
+                if transcript is not None:
+                    self._transcripts.move_to_end(keys[count])
+                    return count, transcript
+        return 0, _NONE
+
+    def transcript(
+        self, messages: Sequence[Message], keys: Sequence[bytes] | None, known: tuple[int, Transcript]
+    ) -> Transcript:
+        """Returns the transcript of a history, of which `known` is cached. It is cached too, and that without the
+        last message, which some clients move behind each new one."""
+        last = len(messages) - 1
+        if last >= known[0]:
+            known = last, Transcript.of(messages[:last], known)
+            self._keep(keys, *known)
+        transcript = Transcript.of(messages, known)
+        self._keep(keys, len(messages), transcript)
+        return transcript
+
+    def _keep(self, keys: Sequence[bytes] | None, count: int, transcript: Transcript) -> None:
+        if keys is None:
+            return
+        with self._lock:
+            if keys[count] not in self._transcripts:
+                self._transcripts[keys[count]] = transcript
+                self._size += len(transcript.answers) + 1
+            while self._size > self._kept:
+                self._size -= len(self._transcripts.popitem(last=False)[1].answers) + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
-Chain = Callable[[bytes, Message], bytes]
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,20 @@ class Transcript:
     answers: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> Transcript:
-        """Returns the transcript; `chain`: a faster `chained` with the same results."""
-        digest = b""
+    def of(cls, messages: Sequence[Message], known: tuple[int, Transcript] | None = None) -> Transcript:
+        """Returns the transcript; `known`: (number, transcript) of messages at the beginning."""
+        start, beginning = known or (0, cls("", ()))
+        digest = bytes.fromhex(beginning.digest)
         answers = []
-        replies = scaffold_in(messages)
-        for index, message in enumerate(messages):
+        replies = scaffold_in(messages, start)
+        for index, message in enumerate(messages[start:], start):
             if index in replies:
                 continue
-            following = (chain or chained)(digest, message)
+            following = chained(digest, message)
             if message["role"] == "assistant":
                 answers.append((following.hex(), index + 1))
             digest = following
-        return cls(digest.hex(), tuple(reversed(answers)))
+        return cls(digest.hex(), (*reversed(answers), *beginning.answers))
 
     def with_answer(self, answer: Message) -> str:
         """Returns the digest of this history with an answer, which is that of a later request that continues it."""
@@ -65,7 +65,7 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     """Returns the messages after the answer before `start`: tool results and a user's text up to the next answer,
     without clients' own texts. Empty if there are none."""
     messages_after = []
-    replies = scaffold_in(messages)
+    replies = scaffold_in(messages, start)
     for index, message in enumerate(messages[start:], start):
         if index in replies:
             continue
@@ -81,11 +81,11 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     return messages_after
 
 
-def scaffold_in(messages: Sequence[Message]) -> frozenset[int]:
-    """Returns the indices of texts that a client moves in each request, and of its own answers after them: they are
-    not part of the history."""
+def scaffold_in(messages: Sequence[Message], start: int = 0) -> frozenset[int]:
+    """Returns the indices from `start` on of texts that a client moves in each request, and of its own answers after
+    them: they are not part of the history."""
     begins, scaffolds = CLIENTS.scaffold, []
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages[max(start - 1, 0) :], max(start - 1, 0)):
         if message["role"] == "user" and text_of(message).startswith(begins):
             scaffolds.append(index)
             if index + 1 < len(messages) and messages[index + 1]["role"] == "assistant":

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as CoreTokenizer
 
+from openclaw.common.prefixes import prefix_keys
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import CallArguments, CallStart, TextDelta
 from openclaw.formats.families import BY_MODEL_TYPE
@@ -225,7 +226,7 @@ def test_a_repeated_history_gets_the_same_ids(
     for cut, more, after in steps:
         history = [*history[: len(history) - cut], *more]
         asked = [*history, {"role": "user", "content": "now?"}, *after]
-        head = form.known_head(asked, tools, thinks)
+        head = form.known_head(asked, tools, thinks, prefix_keys(asked))
         assert rendered(form, asked, tools, thinks, head) == rendered(form, asked, tools, thinks, None)
 
 
@@ -241,7 +242,7 @@ def test_the_previous_turns_start_is_found_although_its_last_text_moved(name: st
     form, moving = family(name), {"role": "user", "content": "context"}
     talk = [{"role": "user", "content": f"{name} is first"}]
     for asked in range(3):
-        head = form.known_head([*talk, moving], [TOOL], True)
+        head = form.known_head([*talk, moving], [TOOL], True, prefix_keys([*talk, moving]))
         assert head is not None and head.length == max(0, len(talk) - 2)
         form.render([*talk, moving], [TOOL], True, head=head)
         talk += [{"role": "assistant", "content": f"{asked}"}, {"role": "user", "content": f"next {asked}"}]
@@ -251,12 +252,15 @@ def test_the_cache_of_prompt_starts_is_bounded() -> None:
     heads = KnownHeads(limit=5_000)
     talks = [[{"role": "user", "content": f"{n}"}, {"role": "user", "content": "?"}] for n in range(9)]
     for talk in talks:
-        head = heads.find(talk, None, True)
+        head = heads.find(talk, None, True, prefix_keys(talk))
         assert head is not None and head.length == 0
-        heads.keep(head.digests[head.question], array("i", range(300)))
-    lengths = [head.length for talk in talks if (head := heads.find(talk, None, True)) is not None]
+        heads.keep(head.key, array("i", range(300)))
+    lengths = [
+        head.length for talk in talks if (head := heads.find(talk, None, True, prefix_keys(talk))) is not None
+    ]
     assert lengths == [0] * 6 + [1] * 3
-    assert heads.find([{"role": "user", "content": 1 << 80}, *talks[0]], None, True) is None
+    beyond_json = [{"role": "user", "content": 1 << 80}, *talks[0]]
+    assert heads.find(beyond_json, None, True, prefix_keys(beyond_json)) is None
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from openclaw.common.prefixes import prefix_keys
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.sessions.known import KnownHistories, TooMuchNew
-from openclaw.sessions.transcript import Transcript, next_state, same_answer
-from openclaw.types import Turn
+from openclaw.sessions import transcript
+from openclaw.sessions.known import KnownHistories
+from openclaw.sessions.transcript import Transcript, chained, next_state, same_answer
+from openclaw.types import Message, Turn
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 CONTEXT = (
@@ -315,25 +317,41 @@ def test_cached_histories_have_the_digests_of_uncached_ones() -> None:
     talk: list[dict[str, Any]] = [{"role": "system", "content": "x"}, user(CONTEXT), user("how?")]
     talk += [assistant("", tool_calls=calls), {"role": "tool", "content": "1"}, user(" "), assistant("ok")]
     known = KnownHistories(kept=5)
-    for end in (*range(len(talk) + 1), *range(len(talk), 0, -1)):
-        for history in (
-            talk[:end],
-            talk[:end][1:],
-            [*talk[:end], {"role": "user", "content": "n", "n": 1 << 80}],
-        ):
-            assert Transcript.of(history, known.chain) == Transcript.of(history)
-            assert Transcript.of(history, known.at_most(10_000)) == Transcript.of(history)
+
+    def cached(history: list[dict[str, Any]]) -> Transcript:
+        keys = prefix_keys(history)
+        return known.transcript(history, keys, known.known(keys))
+
+    for end in (*range(1, len(talk) + 1), *range(len(talk), 0, -1)):
+        beyond_json = [*talk[:end], {"role": "user", "content": "n", "n": 1 << 80}]
+        for history in (talk[:end], talk[1 : end + 1], [*talk[:end], user(CONTEXT)], beyond_json):
+            assert cached(history) == Transcript.of(history)
 
 
-def test_new_messages_of_a_history_are_counted_and_known_ones_are_not() -> None:
-    known, talk = KnownHistories(), [user("how? " * 100), assistant("so " * 100), user("and?")]
-    with pytest.raises(TooMuchNew):
-        Transcript.of(talk, known.at_most(700))
-    for _ in range(2):
-        assert Transcript.of(talk, known.at_most(500)) == Transcript.of(talk)
-    assert Transcript.of([*talk, assistant("ok")], known.at_most(2)) == Transcript.of(
-        [*talk, assistant("ok")]
-    )
+def test_only_what_is_new_in_a_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noting(digest: bytes, message: Message) -> bytes:
+        read.append(message["content"])
+        return chained(digest, message)
+
+    monkeypatch.setattr(transcript, "chained", noting)
+    known, talk, moving = KnownHistories(), [user("how?")], user(CONTEXT)
+    for n in range(3):
+        history, read[:] = [*talk, moving], []
+        keys = prefix_keys(history)
+        known.transcript(history, keys, known.known(keys))
+        assert read == [*(["how?"] if n == 0 else [f"so {n - 1}", f"and {n - 1}?"]), CONTEXT]
+        talk += [assistant(f"so {n}"), user(f"and {n}?")]
+
+
+def test_the_least_recent_transcripts_are_dropped() -> None:
+    known = KnownHistories(kept=6)
+    talks = [[user(f"{n}"), assistant("so")] for n in range(4)]
+    for talk in talks:
+        keys = prefix_keys(talk)
+        known.transcript(talk, keys, known.known(keys))
+    assert [known.known(prefix_keys(talk))[0] for talk in talks] == [0, 0, 2, 2]
 
 
 def test_next_state_ends_at_the_next_answer() -> None:

@@ -66,7 +66,9 @@ STAGES: dict[str, tuple[str, ...]] = {
         "openclaw.formats.tokenizer:Tokenizer.exceeds",
     ),
     "transcript": (
-        "openclaw.sessions.transcript:Transcript.of",
+        f"{_GATEWAY}.chat_request:prefix_keys",
+        "openclaw.sessions.known:KnownHistories.known",
+        "openclaw.sessions.known:KnownHistories.transcript",
         "openclaw.sessions.transcript:Transcript.with_answer",
         f"{_GATEWAY}.gateway:is_large",
         f"{_GATEWAY}.gateway:next_state",
