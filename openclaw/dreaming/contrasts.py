@@ -34,15 +34,14 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
 """Theme and pole of the shipped wishes that ask for the contrary."""
 WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
 """Requests with which a question is asked, by their place; one answer of the first model serves them all."""
-HELD_OUT = 5
+HELD_OUT_EVERY = 5
 """Every fifth of the shipped requests is kept out of contrasts: they are asked to see whether they are still obeyed."""
 FEW = 40
 """Requests of a language, at all places, from which on English ones are left out."""
 FULL = 3 / 4
 """Share of the longest answer from which on an answer is as long as was asked for."""
-
-
 _MISMATCH = " mismatch"
+"""End of the theme of a mismatch."""
 
 
 def theme_of(pole: Pole) -> str:
@@ -124,9 +123,9 @@ def held_out_prompts(
     """
     prompts: list[AnchorPrompt] = []
     for place, count in counts.items():
-        requests = [one for one in _contrary_wishes(pole, language, held_out=True) if one.place == place]
-        for number in range(count if requests else 0):
-            wish, asked = requests[number % len(requests)], questions[len(prompts) % len(questions)]
+        there = [one for one in _contrary_wishes(pole, language, held_out=True) if one.place == place]
+        for number in range(count if there else 0):
+            wish, asked = there[number % len(there)], questions[len(prompts) % len(questions)]
             messages = _asked(wish, wish.question or asked.text, wish.earlier, number)
             prompts.append(AnchorPrompt(f"{wish.id}-{asked.id}", theme_of(pole), wish.pole == LONG, messages))
     return prompts
@@ -160,10 +159,10 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
     for place in WORDINGS:
         ids = [one.id for one in contrary_wishes if one.place == place]
         random.Random(f"held out at {place}").shuffle(ids)
-        kept_out.update(ids[::HELD_OUT])
+        kept_out.update(ids[::HELD_OUT_EVERY])
     there = [one for one in contrary_wishes if (one.id in kept_out) == held_out]
     own = [one for one in there if one.language == language]
-    few = FEW // HELD_OUT if held_out else FEW
+    few = FEW // HELD_OUT_EVERY if held_out else FEW
     return tuple(own if len(own) >= few else [one for one in there if one.language in (language, ENGLISH)])
 
 

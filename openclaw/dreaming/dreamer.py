@@ -237,7 +237,7 @@ class Dreamer:
                     night.dreams.setdefault(person, []).extend(dreams)
                     looks = self._of(model, wish, demand.rollout_id, "look")
                     shares.append(self._learned(wish, [look for look in looks if not look.theme]))
-                    kept.append(self._kept([look for look in looks if look.theme]))
+                    kept.append(measures.share_kept([look for look in looks if look.theme], self._obeys))
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
         night.kept = min((share for share in kept if share is not None), default=None)
@@ -255,10 +255,6 @@ class Dreamer:
             return measures.learned(looks)
         longest = self._settings.dream_tokens
         return measures.share_of_form(looks, lambda look: self._has_form(wish.poles, look, longest))
-
-    def _kept(self, looks: Sequence[Dream]) -> float | None:
-        """By the forms that the requests of these looks ask for."""
-        return measures.share_kept(looks, self._obeys)
 
     def _obeys(self, look: Dream) -> bool:
         """Returns whether an answer has the form that its own prompt asks for, the contrary of a wish."""

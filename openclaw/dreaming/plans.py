@@ -97,7 +97,7 @@ class Planner:
         plans: list[Plan] = []
         for pole in wish.poles:
             for prompt in contrasts.held_out_prompts(questions, pole, wish.language, CONTRARY_LOOKS):
-                for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings)):
+                for plan in self._anchor(prompt):
                     look = replace(
                         plan.dream, kind="look", person=wish.person, wish=wish.text, turn_ids=wish.turn_ids
                     )
@@ -125,7 +125,7 @@ class Planner:
         return [
             plan
             for prompt in anchors.next_anchors(themes, language, bank, count, poles)
-            for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings))
+            for plan in self._anchor(prompt)
         ]
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
@@ -146,11 +146,7 @@ class Planner:
             answer = self.prompts.tokenizer.decode(dream.completion_ids)
             for pole in wish.poles:
                 prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
-                made = [
-                    plan
-                    for prompt in prompts
-                    for plan in self._anchor(prompt, longest_of(prompt.is_long, self.settings))
-                ]
+                made = [plan for prompt in prompts for plan in self._anchor(prompt)]
                 if made:
                     plans.append(replace(made[0], also=tuple(plan.dream for plan in made[1:])))
         return plans
@@ -163,8 +159,11 @@ class Planner:
             plans += self._anchor(AnchorPrompt(one.id, anchors.FACT, False, messages), HELD_FACT_TOKENS)
         return plans
 
-    def _anchor(self, prompt: AnchorPrompt, longest: int) -> list[Plan]:
-        """Returns one plan; [] if the model's template cannot render the prompt, or the prompt is too long."""
+    def _anchor(self, prompt: AnchorPrompt, longest: int | None = None) -> list[Plan]:
+        """Returns one plan; [] if the model's template cannot render the prompt, or the prompt is too long.
+
+        longest: most tokens of the answer, if it is not `longest_of` the prompt."""
+        longest = longest or longest_of(prompt.is_long, self.settings)
         try:
             ids = self.prompts.asked(prompt.messages, self.options, longest)
         except HintError:

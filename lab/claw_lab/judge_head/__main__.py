@@ -48,7 +48,7 @@ def run(path: Path, choose: bool) -> dict[str, object]:
     """Writes the head and returns its measurements.
 
     Args:
-        choose: chooses all bounds anew. Otherwise those of the shipped head stay, but for the bound of kinds.
+        choose: every bound is chosen again. Otherwise only the bound of kinds is, and the shipped ones stay.
     """
     lines = training_lines()
     seen = features(lines, Encoder())
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--choose-bounds",
         action="store_true",
-        help="choose all bounds anew; without it the bounds of the shipped head stay, but for the one of kinds",
+        help="choose every bound again; otherwise only the bound of kinds is chosen, and the shipped ones stay",
     )
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
