@@ -1,4 +1,4 @@
-"""The laboratory: programs that measure this project, and makers of its tiny models and their data."""
+"""Programs that measure this project, and that make its tiny models and their data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-"""Of the repository."""
+"""The root folder of the repository."""
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 FOLDERS = (
     "", "base", "slime", "openclaw-rl", "openclaw-opd", "openclaw-combine", "toolcall-rl", "terminal-rl", "swe-rl",
@@ -16,7 +16,8 @@ FOLDERS = (
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Variables for a process that imports packages of this repository, for example `python -m claw_lab.NAME`."""
+    """Returns the environment variables of a process that imports packages of this repository, for example `python -m
+    claw_lab.NAME`."""
     folders = (str(ROOT / folder) for folder in FOLDERS)
     paths = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}

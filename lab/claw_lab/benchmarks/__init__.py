@@ -1,1 +1,1 @@
-"""Programs that print the numbers of lab/reports."""
+"""Programs that measure the numbers of lab/reports."""

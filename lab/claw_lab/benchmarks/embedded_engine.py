@@ -1,4 +1,4 @@
-"""An embedded engine of a benchmark's own, without a run."""
+"""Starts an embedded engine for a benchmark, without a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def engine_of(model_path: str | Path, *flags: str) -> Iterator[str]:
         The engine's URL.
 
     Raises:
-        SystemExit: the engine did not start; it has printed why.
+        SystemExit: the engine did not start; it has printed the reason.
     """
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
     process = subprocess.Popen(

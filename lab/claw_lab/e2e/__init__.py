@@ -1,1 +1,1 @@
-"""The real OpenClaw against the real gateway."""
+"""Runs the real OpenClaw with the real gateway."""

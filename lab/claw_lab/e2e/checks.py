@@ -1,4 +1,4 @@
-"""Checks of all messages that were sent, sampled and stored in one run, and the cost of the gateway's part."""
+"""Checks all messages that were sent, sampled and stored in one run, and measures the gateway's time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SIDE_KINDS = ("compaction", "heartbeat", "cron")
 
 
 def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) -> list[str]:
-    """Returns problems: every main turn must be in its session, with its words and its next state, and every person
+    """Returns problems: every main turn must be in its session, with its text and its next state, and every person
     must get the stored answer."""
     left = [turn for turn in turns if turn.turn_type == "main"]
     problems = [line for talk in talks for line in talk.wrong_replies]
-    # A session that was reset goes on under its id: the conversations share it in their order
+    # A session that was reset continues under its id: its conversations share the id in order
     for talk in talks:
         own = [turn for turn in left if turn.session_id == talk.session_id]
         later = sum(other.session_id == talk.session_id for other in talks[talks.index(talk) + 1 :])
@@ -38,7 +38,7 @@ def conversation_problems(talks: Sequence[Conversation], turns: Sequence[Turn]) 
 
 
 def side_problems(counts: dict[str, int]) -> list[str]:
-    """Each kind of housekeeping was there; nothing else was taken for it."""
+    """Returns problems: each kind of housekeeping turn must occur, and no other turn may be classified as one."""
     problems = [f"no {kind} among the side turns" for kind in SIDE_KINDS if not counts.get(kind)]
     if counts.get("other"):
         problems.append(f"{counts['other']} side turns are none of {', '.join(SIDE_KINDS)}")
@@ -66,7 +66,8 @@ def side_kind(turn: Turn) -> str:
 
 
 def storage_problems(turns: Sequence[Turn], calls: Sequence[EngineCall]) -> list[str]:
-    """What the engine sampled is stored: every call once, with its very ids and the versions that wrote them."""
+    """Returns problems: every engine call must be stored once, with its exact ids and the weight versions of its
+    tokens."""
     stored = {turn.completion_id: turn for turn in turns}
     problems = []
     for call in calls:
@@ -85,15 +86,15 @@ def storage_problems(turns: Sequence[Turn], calls: Sequence[EngineCall]) -> list
 
 
 def refused(passages: Sequence[Passage]) -> list[str]:
-    """Requests of OpenClaw that did not succeed, those that it sends again by itself among them."""
+    """Returns the requests of OpenClaw that failed, including those that it repeats by itself."""
     return [
         f"a request of OpenClaw got HTTP {one.status or 'nothing'}" for one in passages if one.status != 200
     ]
 
 
 def gateway_seconds(passages: Sequence[Passage], calls: Sequence[EngineCall]) -> list[float]:
-    """Of each model call: how long OpenClaw waited, from its first byte to the last of the answer, without the time
-    that the engine took."""
+    """Returns for each model call the seconds that OpenClaw waited, from its first byte to the last of the answer,
+    without the engine's time."""
     sampling = {call.completion_id: call.ended - call.began for call in calls}
     return [
         passage.ended - passage.began - sampling[passage.completion_id]
@@ -103,7 +104,7 @@ def gateway_seconds(passages: Sequence[Passage], calls: Sequence[EngineCall]) ->
 
 
 def timing(added: Sequence[float]) -> dict[str, Any]:
-    """Milliseconds."""
+    """Returns median and percentiles in milliseconds."""
     if len(added) < 2:
         return {"gateway_ms_p50": None, "gateway_ms_p90": None, "gateway_ms_max": None}
     return {
@@ -114,7 +115,7 @@ def timing(added: Sequence[float]) -> dict[str, Any]:
 
 
 def answered(turns: Sequence[Turn]) -> int:
-    """Main turns whose next state is there."""
+    """Returns the number of main turns with a next state."""
     return sum(
         turn.turn_type == "main" and turn.state not in (TurnState.CAPTURED, TurnState.EXPIRED)
         for turn in turns

@@ -1,4 +1,4 @@
-"""The real OpenClaw with a home of its own: its gateway, its commands, and a person's messages to it."""
+"""Runs the real OpenClaw with a separate home: its gateway, its commands, and a person's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_SECONDS, TURN_SECONDS, COMMAND_SECONDS = 120.0, 180.0, 120.0
 
 
 class OpenClaw:
-    """Use it as a context manager: it then runs its gateway. `home` is made and belongs to it."""
+    """A context manager that runs OpenClaw's gateway. `home` is created for it."""
 
     def __init__(self, installation: Installation, home: Path) -> None:
         self.home, self.port = home, free_port()
@@ -80,7 +80,7 @@ class OpenClaw:
         return (self.home / "gateway.log").read_text(errors="replace")[-size:]
 
     def say(self, person: str, text: str) -> str:
-        """One turn through the gateway; `person` names the conversation. A failure is noted in `errors`."""
+        """Sends one message through the gateway; `person` names the conversation. A failure is added to `errors`."""
         body = {"model": "openclaw/default", "user": person, "messages": [{"role": "user", "content": text}]}
         try:
             answer = httpx.post(
@@ -94,14 +94,14 @@ class OpenClaw:
             return ""
 
     def say_local(self, session_id: str, text: str) -> str:
-        """One turn of `openclaw agent --local`, which needs no gateway."""
+        """Sends one message by `openclaw agent --local`, which needs no gateway."""
         done = self.command("agent", "--local", "--session-id", session_id, "--message", text, "--json")
         if done.returncode:
             self.errors.append(f"{session_id}: {text!r}: exit {done.returncode}: {done.stderr[-300:]}")
         return done.stdout
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """A method of the running gateway, such as sessions.reset."""
+        """Calls a method of the running gateway, such as sessions.reset."""
         done = self.command(
             "gateway", "call", method, "--params", json.dumps(params), "--port", str(self.port), "--token", TOKEN,
             "--json", "--timeout", "60000",

@@ -1,4 +1,4 @@
-"""Node and OpenClaw from npm, once, in a cache folder of their own.
+"""Installs Node and OpenClaw from npm, once, in a separate cache folder.
 
 bash lab/run.sh e2e.install        prints the PATH to use; about 700 MB, a minute
 """
@@ -24,13 +24,13 @@ class NotHere(RuntimeError):
 
 @dataclass(frozen=True)
 class Installation:
-    """`path` goes before PATH."""
+    """An installation; `path` is prepended to PATH."""
 
     path: str
     version: str = OPENCLAW
 
     def env(self, home: Path) -> dict[str, str]:
-        """The environment of an OpenClaw whose home is `home` and that sees nothing of the person's own."""
+        """Returns the environment of an OpenClaw whose home is `home`, without the user's own settings."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENCLAW")}
         return {
             **kept,
@@ -42,7 +42,7 @@ class Installation:
 
 
 def ensure() -> Installation:
-    """Installs missing packages. Raises NotHere."""
+    """Installs missing packages; returns the installation. Raises NotHere."""
     node, packages = CACHE / f"node-{NODE}", CACHE / f"openclaw-{OPENCLAW}"
     paths = [node / "node_modules" / "node" / "bin", packages / "node_modules" / ".bin"]
     installation = Installation(":".join(map(str, paths)))
@@ -54,7 +54,7 @@ def ensure() -> Installation:
 
 
 def _npm(words: list[str], folder: Path, path: str) -> None:
-    """Installs into a folder that appears only when it is whole."""
+    """Installs into a folder that only appears when it is complete."""
     npm = shutil.which("npm")
     if npm is None:
         raise NotHere("npm is not here; install Node")

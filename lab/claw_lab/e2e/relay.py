@@ -1,5 +1,5 @@
-"""A relay between OpenClaw and the gateway: passes bytes on, notes when requests came and when they were answered, and
-refuses some where a test asks for it."""
+"""A relay between OpenClaw and the gateway: forwards bytes, records the times of requests and answers, and rejects
+requests if a test asks for it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Passage:
 
     @property
     def is_chat(self) -> bool:
-        """Whether an answer of the model was asked for, in any dialect."""
+        """Returns whether the request asks for an answer of the model, in any dialect."""
         return self.asked.startswith(_ASKS)
 
     @property
     def status(self) -> int:
-        """0 while there is no answer."""
+        """Returns the HTTP status of the answer; 0 if there is none yet."""
         match = _STATUS.match(self.answered)
         return int(match[1]) if match else 0
 
@@ -47,8 +47,8 @@ class Passage:
 
 
 class Relay:
-    """Use it as a context manager. `passages` grows with each request, in the order in which they came. Of the next
-    requests for an answer, `refusals` are answered in the gateway's words for a rate limit."""
+    """A context manager that relays. `passages` grows with each request, in order of arrival. The next `refusals`
+    requests for an answer get the gateway's rate-limit error."""
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
@@ -75,7 +75,7 @@ class Relay:
             try:
                 server = socket.create_connection(("127.0.0.1", self._to_port))
             except OSError:
-                client.close()  # the client sees the same as without a relay: a closed port
+                client.close()  # the client gets the same as without a relay: a closed port
                 continue
             talk = _Connection(self.passages)
             for source, target, note in ((client, server, talk.asked), (server, client, talk.answered)):
@@ -84,7 +84,7 @@ class Relay:
                 threading.Thread(target=_pass_on, args=(source, target, note, refuses), daemon=True).start()
 
     def _refuses(self, client: socket.socket, data: bytes) -> bool:
-        """Answers a request that begins with `data` if it is one to refuse; returns whether it was."""
+        """Answers a request that begins with `data` if it must be rejected; returns whether it did."""
         if not self.refusals or not data.startswith(_ASKS):
             return False
         self.refusals -= 1
@@ -114,7 +114,7 @@ def _never(client: socket.socket, data: bytes) -> bool:
 
 
 class _Connection:
-    """Separates the requests of one connection: bytes of the client after an answer begin a new one."""
+    """Separates the requests of one connection: client bytes after an answer begin a new one."""
 
     def __init__(self, passages: list[Passage]) -> None:
         self._passages = passages

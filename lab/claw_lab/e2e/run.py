@@ -1,12 +1,12 @@
-"""The real OpenClaw against the real gateway, with or without the plug-in.
+"""Runs the real OpenClaw with the real gateway, with or without the plug-in.
 
     bash lab/run.sh e2e.run
         prints one JSON line; exit status 1 when something is wrong
     bash lab/run.sh e2e.run --without-extension
 
-Installs Node and OpenClaw from npm first (see install.py). Two OpenClaws, each with a home of its own, talk to one
-server. The engine is scripted (see scripted_engine.py), because the tiny model cannot call OpenClaw's tools; its version
-changes every second, while answers stream.
+Installs Node and OpenClaw from npm first (see install.py). Two OpenClaws with separate homes talk to one server. The
+engine is scripted (see scripted_engine.py), because the tiny model cannot call OpenClaw's tools; its version changes
+every second while answers stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOUSEKEEPING_SECONDS = 60.0
 
 
 class Talk:
-    """Plays the script and keeps account of the turns that the server must have stored."""
+    """Plays the script and records the turns that the server must have stored."""
 
     def __init__(self, openclaw: OpenClaw, second: OpenClaw, serving: Serving, extension: bool) -> None:
         self.openclaw, self.second, self.serving, self.extension = openclaw, second, serving, extension
@@ -43,7 +43,7 @@ class Talk:
         self.seconds: list[float] = []
 
     def all(self) -> None:
-        """The whole scenario."""
+        """Plays the whole scenario."""
         (self.openclaw.state / "workspace" / "notes.txt").write_text("these are the notes.txt\n")
         with self.openclaw:
             self._through_gateway(SCRIPT)
@@ -70,14 +70,14 @@ class Talk:
             conversation.add_exchange(text, openclaw.say_local(name, text))
 
     def _session_of(self, person: str) -> str:
-        """OpenClaw's session id of a conversation."""
+        """Returns OpenClaw's session id of a conversation."""
         for session in self.openclaw.call("sessions.list").get("sessions", []):
             if session["key"].endswith(f":{person}"):
                 return str(session["sessionId"])
         return ""
 
     def _reset(self, person: str) -> None:
-        """Makes the messages so far a conversation of its own; the plug-in reports its end to the server."""
+        """Ends the conversation so far; the plug-in reports its end to the server."""
         before = self.conversations.pop(person)
         self.openclaw.call("sessions.reset", key=f"agent:main:openai-user:{person}")
         before.ends = self.extension
@@ -85,7 +85,7 @@ class Talk:
         self.conversations[person] = Conversation(person, session_id=before.session_id)
 
     def _housekeeping(self) -> None:
-        """Triggers a scheduled job and a heartbeat, without a person's request; returns when the server has seen
+        """Triggers a scheduled job and a heartbeat, without a person's request; returns when the server has recorded
         both."""
         job = {"name": "garden", "sessionTarget": "isolated", "wakeMode": "now", "delivery": {"mode": "none"},
                "schedule": {"kind": "every", "everyMs": 86_400_000},
@@ -101,7 +101,7 @@ class Talk:
 
 
 def connect(openclaw: OpenClaw, url: str, extension: bool) -> None:
-    """As a person would: python -m openclaw.connect. Raises CalledProcessError."""
+    """Runs `python -m openclaw.connect`, as a user does. Raises CalledProcessError."""
     words = [sys.executable, "-m", "openclaw.connect", "--url", f"{url}/v1"]
     words += [] if extension else ["--no-extension"]
     env = {**openclaw.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'base'}"}
@@ -109,7 +109,7 @@ def connect(openclaw: OpenClaw, url: str, extension: bool) -> None:
 
 
 def run(installation: Installation, folder: Path, extension: bool) -> dict[str, Any]:
-    """One run; returns the content of the JSON line."""
+    """Runs the check once; returns the content of the JSON line."""
     began = time.monotonic()
     with Serving(folder) as serving:
         openclaw = OpenClaw(installation, folder / "home")

@@ -1,4 +1,4 @@
-"""People's messages to OpenClaw in the end-to-end test, and the expected record of each model call."""
+"""The people's messages to OpenClaw in the end-to-end test, and the expected record of each model call."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ SCRIPT: tuple[Say, ...] = (
     ("alice", "Perfect."),
     ("bob", "RUN echo four"),
 )
-"""Fifteen turns of three conversations through OpenClaw's gateway, with tools, between one another."""
+"""Fifteen interleaved turns of three conversations through OpenClaw's gateway, with tools."""
 
 AFTER_COMPACTION: tuple[Say, ...] = (("alice", "And what now?"), ("alice", "Thanks."))
 AFTER_RESET: tuple[Say, ...] = (("bob", "a new start"), ("bob", "Good."))
 LOCAL = ("hello from the command line", "RUN echo five")
-"""Turns of `openclaw agent --local`, sent by two OpenClaws at once in the same words."""
+"""Turns of `openclaw agent --local`, sent by two OpenClaws at the same time with the same text."""
 CRON_TEXT = "look after the garden"
-"""What a scheduled job of OpenClaw asks."""
+"""Text of a scheduled job of OpenClaw."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A model call that must be stored: a beginning of the answer's text (or a tool's name), and what followed: a
-    person's words, to the letter (`exact`), or a part of a tool's result. next_state None: nothing follows.
-    """
+    """A model call that must be stored: the beginning of the answer's text (or a tool's name), and its next state: a
+    person's exact text (`exact`), or a part of a tool's result. next_state None: nothing follows."""
 
     answer: str
     next_state: str | None = None
@@ -83,7 +82,7 @@ class Conversation:
 
 
 def mismatches(talk: Conversation, turns: list[Turn]) -> list[str]:
-    """What differs between the calls that must be stored and the main turns that are. Empty: nothing."""
+    """Returns the differences between the calls that must be stored and the stored main turns. Empty: none."""
     if len(talk.calls) != len(turns):
         return [f"{talk.name}: {len(turns)} main turns are stored, {len(talk.calls)} calls were made"]
     lines = []

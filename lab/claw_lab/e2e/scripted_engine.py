@@ -1,7 +1,7 @@
-"""An inference engine that speaks SGLang's protocol and answers from a script: for tool turns in tests.
+"""An inference engine that speaks SGLang's protocol and answers from a script, for turns with tools in tests.
 
-The tiny model cannot call an agent's tools, so these turns are scripted; everything else in their path is real. Its
-answer follows from the last message of a person or a tool, without what the client put around it:
+The tiny model cannot call an agent's tools, so these turns are scripted; all other parts are real. Its answer follows
+from the last message of a person or a tool, without what the client put around it:
 
     RUN <command>   a call of the tool that runs commands      READ <path>   a call of the tool read
     CUT <command>   as RUN, but the call ends before its arguments do
@@ -10,8 +10,9 @@ answer follows from the last message of a person or a tool, without what the cli
 
     bash lab/run.sh e2e.scripted_engine --model-path FOLDER --port 31000
 
-POST /switch_weights {"weight_version": "4"} changes the version at once, in the middle of answers too. GET /calls
-lists the sampled answers, with the times at which each call came and ended."""
+POST /switch_weights {"weight_version": "4"} changes the version at once, also during answers. GET /calls lists the
+sampled answers, with the start and end times of each call.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +43,13 @@ _RUNNERS = (
     ("run_shell_command", "command"),
     ("run_commands", "commands"),
 )
-"""What OpenClaw, Codex, Claude Code, opencode (and pi), Hermes, Qwen Code and Cline call the tool that runs a
-command, and its argument."""
-SLOW_TOKENS, SLOW_PAUSE = 150, 0.02  # tokens, seconds each
+"""Names of the tool that runs a command, and of its argument, in OpenClaw, Codex, Claude Code, opencode (and pi),
+Hermes, Qwen Code and Cline."""
+SLOW_TOKENS, SLOW_PAUSE = 150, 0.02  # tokens, seconds of each
 
 
 class ScriptedEngine:
-    """`version` is the weight version of the tokens that are sampled now."""
+    """A scripted engine; `version` is the weight version of the next tokens."""
 
     def __init__(self, model_path: Path) -> None:
         self.tokenizer = Tokenizer(model_path)

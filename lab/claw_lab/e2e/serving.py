@@ -1,4 +1,4 @@
-"""The real gateway with its scripted engine, a relay before it, and weights that change every second."""
+"""Runs the real gateway with its scripted engine, a relay in front of it, and a new weight version every second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from openclaw_test.loop.real_loop import free_port
 
 READY_SECONDS = 180.0
 SWITCH_SECONDS = 1.0
-"""Between changes of the weight version: an answer of 3 seconds sees several."""
+"""Seconds between changes of the weight version: an answer of 3 seconds spans several."""
 
 
 @dataclass(frozen=True)
 class EngineCall:
-    """What the engine sampled for one request; spans are (version, start, end), times of time.monotonic()."""
+    """One sampled answer of the engine; spans are (version, start, end), times are those of time.monotonic()."""
 
     completion_id: str
     ids: list[int]
@@ -35,7 +35,7 @@ class EngineCall:
 
 
 class Serving:
-    """`folder` holds its store and logs; `url` is where OpenClaw finds it."""
+    """A running gateway with its engine; `folder` holds its store and logs, `url` is the address for OpenClaw."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine_port, self.port = folder, free_port(), free_port()
@@ -78,7 +78,7 @@ class Serving:
         return f"http://127.0.0.1:{self.engine_port}"
 
     def turns(self) -> list[Turn]:
-        """All stored turns, oldest first."""
+        """Returns all stored turns, oldest first."""
         store = RolloutStore(self.folder / "buffer")
         try:
             statuses = store.status.recent(10_000)[::-1]
@@ -91,7 +91,7 @@ class Serving:
             store.close()
 
     def engine_calls(self) -> list[EngineCall]:
-        """Everything that was sampled, in the order in which it ended."""
+        """Returns all sampled answers, in the order in which they ended."""
         answer = httpx.get(f"{self.engine_url}/calls", timeout=10.0)
         answer.raise_for_status()
         return [
@@ -99,7 +99,7 @@ class Serving:
         ]
 
     def passages(self) -> list[Passage]:
-        """The model requests that OpenClaw sent, the notices of ended sessions among them."""
+        """Returns the model requests of OpenClaw, including the notices of ended sessions."""
         return [passage for passage in self.relay.passages if passage.is_chat]
 
     def _engine_command(self) -> list[str]:
@@ -111,7 +111,7 @@ class Serving:
                 self.engine_url, "--enable-rl-intercept", "--rl-buffer-dir", str(self.folder / "buffer")]  # fmt: skip
 
     def _switch(self) -> None:
-        """A new weight version every second, whatever streams."""
+        """Sets a new weight version every second."""
         while not self._stop.wait(SWITCH_SECONDS):
             with contextlib.suppress(httpx.HTTPError):
                 body = {"weight_version": str(self.versions + 1)}

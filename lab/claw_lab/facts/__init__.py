@@ -1,4 +1,4 @@
-"""An example of --facts-path: the sums that an answer writes out are facts about it.
+"""An example of --facts-path: the sums in an answer are facts about it.
 
 --trust facts --facts-path claw_lab.facts:sums_hold
 """
@@ -11,5 +11,5 @@ from openclaw.types import Turn
 
 
 def sums_hold(turn: Turn) -> bool | None:
-    """True if every sum of the answer is right, False if one is not, None if there is none."""
+    """Returns True if all sums of the answer are right, False if one is wrong, None if there is none."""
     return arithmetic_holds(text_of(turn.response_message, LINE_BREAK))

@@ -1,9 +1,8 @@
-"""Whether the sums that a text writes out are right: pure functions, and no code of the text is ever run.
+"""Checks the sums in a text: pure functions that never run code of the text.
 
-A claim is `a op b [op c ...] = d`, with + - * x × · / ÷, parentheses, decimals, commas of thousands, units, and several
-`=` in turn. What only resembles one (a variable, a date, a range, a version, a
-power, another unit on the other side, code) does not count, and neither does a claim that holds in no reading but may
-in another.
+A claim is `a op b [op c ...] = d`, with + - * x × · / ÷, parentheses, decimals, thousands separators, units, and
+several `=` in a row. Text that only resembles a claim (a variable, a date, a range, a version, a power, another unit
+on the other side, code) does not count, nor does a claim that is wrong in one reading but may be right in another.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _MARKS = re.compile(r"\*\*|__|`|\\[()\[\],;! ]|(?:\\?[$€£¥])")
 _LATEX = {r"\times": "×", r"\cdot": "·", r"\div": "÷", r"\approx": "≈", r"\%": "%"}
 _BEFORE = frozenset("([{\"'“„«:=,;>|")
-"""Signs that may stand right before a claim."""
+"""Characters that may precede a claim directly."""
 _REJECTED = re.compile(
     r"\b(?:not|never|isn't|n't|wrong|incorrect|instead of|false|nicht|falsch|pas|no es|non è|不是|错)\b|不是|错"
 )
 _CONVERSIONS = frozenset(map(Fraction, (7, 10, 12, 24, 60, 100, 365, 1000, 3600, 10_000, 1_000_000)))
 _TEXT_LENGTH = 10_000
 _NEAR = Fraction(1, 20)
-"""Of a result behind ≈, how far it may be from the value."""
+"""Largest relative difference between the value and a result after ≈."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """`text` is its left side; `holds` None: it is undecidable."""
+    """A claim; `text` is its left side; `holds` None: undecidable."""
 
     text: str
     holds: bool | None
@@ -42,7 +41,7 @@ class Claim:
 def arithmetic_holds(text: str) -> bool | None:
     """Returns True if every decidable claim of a text holds, False if one does not, None if there is none.
 
-    A claim that is made again is taken as it is made last.
+    Of repeated claims the last one counts.
     """
     last = {claim.text: claim.holds for claim in claims_in(text)}
     verdicts = [holds for holds in last.values() if holds is not None]
@@ -50,7 +49,7 @@ def arithmetic_holds(text: str) -> bool | None:
 
 
 def claims_in(text: str) -> list[Claim]:
-    """Returns the claims of the visible part of an answer, in order."""
+    """Returns the claims in the visible part of an answer, in order."""
     plain = _CODE.sub("\n", _THINKING.sub("\n", text))
     for name, sign in _LATEX.items():
         plain = plain.replace(name, sign)
@@ -86,7 +85,7 @@ def _may_begin(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _stands_alone(line: str, tokens: Sequence[Token], start: int, end: int) -> bool:
-    """Returns whether nothing before or behind a claim is a part of its sums."""
+    """Returns whether the text around a claim is no part of its sums."""
     if start:
         before = tokens[start - 1]
         bullet = start == 1 and before.text in "-+*–" and before.end < tokens[start].start
@@ -111,7 +110,8 @@ def _stands_alone(line: str, tokens: Sequence[Token], start: int, end: int) -> b
 
 
 def _holds(sides: Sequence[Side], is_about: bool, has_range: bool) -> bool | None:
-    """Returns whether each side is the one before it; in a run-on chain ("2 + 3 = 5 + 4 = 9") its first number is."""
+    """Returns whether each side equals the one before it; in a run-on chain ("2 + 3 = 5 + 4 = 9") its first number
+    does."""
     comparisons = [_same(before, after, is_about) for before, after in pairwise(sides)]
     if False not in comparisons:
         return None if None in comparisons else True
@@ -122,7 +122,7 @@ def _holds(sides: Sequence[Side], is_about: bool, has_range: bool) -> bool | Non
 
 
 def _is_range(sides: Sequence[Side]) -> bool:
-    """Returns whether the first side may be "5-10": less than nothing as a sum, and the result is not."""
+    """Returns whether the first side may be a range like "5-10": it is negative as a sum, and the result is not."""
     first, second = sides[0].value, sides[1].value
     return first is not None and first < 0 and second is not None and second >= 0
 
@@ -147,7 +147,7 @@ def _same(before: Side, after: Side, is_about: bool) -> bool | None:
 
 
 def _other_units(before: Side, after: Side, value: Fraction, value_written: Fraction) -> bool:
-    """Returns whether the two sides may be the same in other units."""
+    """Returns whether the two sides may be equal in other units."""
     units = {*before.units, *after.units}
     if len(set(before.units)) > 1 or (before.units and after.units and set(before.units) != set(after.units)):
         return True

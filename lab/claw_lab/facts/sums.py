@@ -1,5 +1,5 @@
-"""Reads sums as they stand in a text: tokens, and the sides of `a op b = c`. The values are exact fractions; no code of
-the text is ever run."""
+"""Parses sums in a text into tokens and the sides of `a op b = c`. The values are exact fractions; code of the text
+is never run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SIGNS = {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "x": "*", "X"
 _SHORT_UNIT = re.compile(r"[mgshlLtWVANJKCFk]|[cmdk]m|[km]g|ml|kW|ft|lb|oz|min|hrs?")
 _LONGEST_NUMBER = 18
 _DEEPEST, _MOST_NUMBERS = 16, 32
-"""Parentheses within each other, and numbers of one side: hostile texts must not cost time."""
+"""Limits of nested parentheses and of numbers of one side, against hostile texts."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a line at `start` to `end`: number, word (a unit), other, equals, sign, paren or else."""
+    """A part of a line from `start` to `end`: number, word (a unit), other, equals, sign, paren or else."""
 
     kind: str
     text: str
@@ -43,7 +43,7 @@ class Side:
 
 
 def tokens_of(line: str) -> list[Token]:
-    """All that may be part of a sum, and what ends one."""
+    """Returns the tokens of a line: all that may be part of a sum, and those that end one."""
     return [
         Token(str(match.lastgroup), match.group(), match.start(), match.end())
         for match in _TOKEN.finditer(line)
@@ -51,8 +51,8 @@ def tokens_of(line: str) -> list[Token]:
 
 
 class Reader:
-    """Reads `side = side [= side ...]` from a token on; `at` is behind what is a claim, `reached` behind all that was
-    looked at."""
+    """Parses `side = side [= side ...]` from a token on; `at` is the index after the claim, `reached` the index after
+    the last token read."""
 
     def __init__(self, tokens: Sequence[Token], at: int) -> None:
         self._tokens = tokens
@@ -63,7 +63,7 @@ class Reader:
         self._start_side()
 
     def sides(self) -> list[Side]:
-        """Those that could be read; fewer than two: this is no claim."""
+        """Returns the parsed sides; with fewer than two there is no claim."""
         sides: list[Side] = []
         while True:
             before = self.at
@@ -121,7 +121,7 @@ class Reader:
         return value
 
     def _sign(self) -> str:
-        """The operation that stands here, with a number behind it; "" for none."""
+        """Returns the operation at this place if a number follows it; otherwise ""."""
         token, behind = self._peek(), self._peek(1)
         if token is None or behind is None or not (behind.kind == "number" or behind.text in ("(", "-")):
             return ""
@@ -207,4 +207,4 @@ class Reader:
 
 
 class _NoSum(Exception):
-    """The text here is no sum."""
+    """The text is not a sum."""

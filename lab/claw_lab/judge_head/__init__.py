@@ -1,1 +1,1 @@
-"""Makes the head of the judge's sentence model from labelled lines."""
+"""Trains the head of the judge's sentence model on labelled lines."""

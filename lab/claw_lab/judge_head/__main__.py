@@ -1,7 +1,8 @@
 """Trains the head of the judge's sentence model from the labelled lines of this repository.
 
-`bash lab/run.sh judge_head` writes openclaw/judge/sentences/head.npz and prints one JSON object: what the head is worth
-on writers that a fit has not seen, and the rules on the same lines. It needs the extra `sentences` and takes two minutes.
+`bash lab/run.sh judge_head` writes openclaw/judge/sentences/head.npz and prints one JSON object: the accuracy of the
+head on writers that a fit has not seen, and of the rules on the same lines. It needs the extra `sentences` and takes
+two minutes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from openclaw.judge.sentences.head import KINDS, SHIPPED, Bounds
 
 
 def digest(lines: Sequence[Line]) -> str:
-    """Returns a name of a set of training lines."""
+    """Returns the digest of a set of training lines."""
     written = json.dumps([dataclasses.astuple(line) for line in lines])
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def shipped_bounds() -> Bounds:
-    """Returns the bounds of the head that ships."""
+    """Returns the thresholds of the shipped head."""
     with np.load(SHIPPED) as stored:
         return Bounds(**json.loads(str(stored["about"]))["bounds"])
 
@@ -48,7 +49,7 @@ def run(path: Path, choose: bool) -> dict[str, object]:
     """Writes the head and returns its measurements.
 
     Args:
-        choose: every bound is chosen again. Otherwise only the bound of kinds is, and the shipped ones stay.
+        choose: choose all thresholds again; otherwise only the one of kinds, and keep the other shipped ones.
     """
     lines = training_lines()
     seen = features(lines, Encoder())
@@ -59,7 +60,8 @@ def run(path: Path, choose: bool) -> dict[str, object]:
     kind = bound_of_kind(judged, unlike_lines)
     if choose:
         form_writers = {line.writer for line in about_form("train")}
-        # Complaints about form are more frequent in data/form than in talk, and would shift the other bounds.
+        # Complaints about form are more frequent in data/form than in conversations, and would shift the other
+        # thresholds.
         typical = [at for at, line in enumerate(judged) if line.writer not in form_writers]
         bounds = choose_bounds([judged[at] for at in typical], unlike_lines[typical], rules[typical], kind)
     else:

@@ -1,4 +1,4 @@
-"""Fits the head, and chooses its bounds on writers that each fit has not seen."""
+"""Fits the head, and chooses its thresholds on writers that each fit has not seen."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ LABELS = (-1, 0, 1)
 SCORE_OF = np.array([SCORES.get(kind, -1) for kind in KINDS])
 L2 = 0.15
 FOLDS = 6
-"""Fits that each leave out some writers."""
+"""Number of fits that each exclude some writers."""
 OTHERS_WEIGHT = 0.7
-"""Of a line of another list, relative to one of data/written."""
+"""Weight of a line of another list, relative to one of data/written."""
 KIND_SHARE = 0.5
-"""Share of the loss that is about the kind; the rest is about the score."""
+"""Weight of the kind in the loss; the rest is that of the score."""
 MOST_WRONG = 0.016
-"""Largest share of feedback with the wrong sign. The aim is 0.02 on other lines, on which bounds do worse than on those
-that they are chosen on."""
+"""Largest share of feedback with the wrong sign. The target is 0.02 on other lines, whose error is larger than on the
+lines that choose the thresholds."""
 MOST_JUDGED = 0.015
-"""Largest share of new requests with a sign that the rules do not find."""
+"""Largest share of new requests with a sign that the rules do not give."""
 LEAST_KEPT = 0.98
-"""Smallest share that stays of the true complaints that the rules find: many of them are hints."""
+"""Smallest share that is kept of the true complaints that the rules detect, since many of them are hints."""
 SURE_OF_KIND = 0.93
-"""Least share of right kinds among the plain sentences."""
+"""Smallest share of right kinds among the plain sentences."""
 MOST_MENTIONS = 0.015
 """Largest share of messages without a complaint that get a plain sentence."""
 _STEPS = tuple(round(0.5 + 0.025 * step, 3) for step in range(20))
 _KEEPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 _FLIPS = (0.6, 0.7, 0.8, 0.9, 1.01)
-"""Bounds that are tried."""
+"""Thresholds that are tried."""
 
 Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """`[features, kinds]` and `[kinds]`."""
+    """Weights `[features, kinds]` and biases `[kinds]`."""
 
     weights: Array
     bias: Array
 
     def shares(self, features: Array) -> Array:
-        """`[lines, kinds]`: probabilities."""
+        """Returns probabilities `[lines, kinds]`."""
         powers = features @ self.weights + self.bias
         exponentials = np.exp(powers - powers.max(axis=1, keepdims=True))
         shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -75,7 +75,7 @@ def rules_of(lines: Sequence[Line]) -> npt.NDArray[np.int64]:
 
 
 def features(lines: Sequence[Line], encoder: Encoder) -> Array:
-    """`[lines, features]`."""
+    """Returns `[lines, features]`."""
 
     def remark(line: Line) -> Remark:
         rules = None if line.rules_know else vote_by_rules(question_of(line))
@@ -85,7 +85,8 @@ def features(lines: Sequence[Line], encoder: Encoder) -> Array:
 
 
 def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
-    """Returns the weights that make kinds and scores of the lines likely; of a line without a kind the score alone."""
+    """Fits weights that maximise the likelihood of kinds and scores of the lines; for a line without a kind, of the
+    score only."""
     kinds = torch.tensor(
         [[name == line.kind if line.kind else score == line.label for name, score in zip(KINDS, SCORE_OF, strict=True)]
          for line in lines]
@@ -114,8 +115,8 @@ def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
 
 
 def without_writer(lines: Sequence[Line], seen: Array, writers: Sequence[str], l2: float = L2) -> Array:
-    """`[lines, kinds]`: probabilities by a fit without the writer of the line (and the others of a fold of writers); of
-    other writers 0."""
+    """Returns probabilities `[lines, kinds]` by a fit without the writer of the line (and the other writers of its
+    fold); 0 for lines of other writers."""
     of_line = np.array([line.writer for line in lines])
     shares = np.zeros((len(lines), len(KINDS)), dtype=np.float32)
     for fold in range(FOLDS):
@@ -126,12 +127,13 @@ def without_writer(lines: Sequence[Line], seen: Array, writers: Sequence[str], l
 
 
 def signs(shares: Array) -> Array:
-    """`[lines, 2]`: probabilities of a complaint and of thanks."""
+    """Returns `[lines, 2]`: probabilities of a complaint and of thanks."""
     return np.stack([shares[:, sign == SCORE_OF].sum(axis=1) for sign in (-1, 1)], axis=1)
 
 
 def about_forms(lines: Sequence[Line], shares: Array) -> Array:
-    """`[lines]`: the probability of the most probable kind, if it is about a form that the answer lacks; otherwise 0."""
+    """Returns `[lines]`: the probability of the most likely kind if it is about a form that the answer lacks;
+    otherwise 0."""
     best = [KINDS[one] for one in shares.argmax(axis=1)]
     fits = [kind in lacking(line.answer) for kind, line in zip(best, lines, strict=True)]
     return np.where(fits, shares.max(axis=1), 0).astype(np.float32)
@@ -147,7 +149,7 @@ def decided(
 
 
 def measured(lines: Sequence[Line], scores: npt.NDArray[np.int64]) -> dict[str, float]:
-    """Shares: feedback that is right and with the wrong sign; new requests that are judged at all."""
+    """Returns shares: feedback judged right, feedback with the wrong sign, new requests with any sign."""
     label = np.array([line.label for line in lines])
     new = np.array([line.kind == "next" for line in lines])
     return {
@@ -159,7 +161,8 @@ def measured(lines: Sequence[Line], scores: npt.NDArray[np.int64]) -> dict[str, 
 
 
 def measured_forms(lines: Sequence[Line], shares: Array, bounds: Bounds) -> dict[str, float]:
-    """Shares: complaints about a form with the right plain sentence, other messages without a complaint and with one."""
+    """Returns shares: complaints about a form with the right plain sentence, other messages without a complaint and
+    with one."""
     taken = about_forms(lines, shares) >= bounds.kind
     kinds = [KINDS[one] if sure else "" for one, sure in zip(shares.argmax(axis=1), taken, strict=True)]
     pairs = [(line, kind) for line, kind in zip(lines, kinds, strict=True)]
@@ -177,7 +180,7 @@ def measured_forms(lines: Sequence[Line], shares: Array, bounds: Bounds) -> dict
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts what scores are worth on labelled lines.
+    """Counts how scores agree with labelled lines.
 
     Attributes:
         label: `[lines]`, -1, 0 or 1.
@@ -188,7 +191,8 @@ class Tally:
     new: npt.NDArray[np.bool_]
 
     def of(self, part: npt.NDArray[np.bool_], scores: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """`[4]`: lines of a part with the right score, the wrong sign, a judged request, a complaint that is found."""
+        """Returns `[4]`: lines of a part with the right score, with the wrong sign, judged requests, and detected
+        complaints."""
         right = ~self.new & (scores == self.label)
         counted = (
             right,
@@ -200,9 +204,9 @@ class Tally:
 
 
 def choose_bounds(lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64], kind: float) -> Bounds:
-    """Returns the bounds with which most feedback is right, of those that keep to `MOST_WRONG`, `MOST_JUDGED` and
-    `LEAST_KEPT`. Lines that are no probable complaints about a form fall in four parts, and each bound but `flip` is
-    about one of them.
+    """Returns the thresholds with the most feedback judged right, of those within `MOST_WRONG`, `MOST_JUDGED` and
+    `LEAST_KEPT`. Lines that are no probable complaints about a form fall into four parts, and each threshold except
+    `flip` concerns one of them.
 
     Args:
         kind: from `bound_of_kind`.
@@ -233,7 +237,7 @@ def choose_bounds(lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.in
 
 
 def bound_of_kind(lines: Sequence[Line], shares: Array) -> float:
-    """Returns the least probability above which plain sentences keep to `SURE_OF_KIND` and `MOST_MENTIONS`."""
+    """Returns the least probability above which plain sentences stay within `SURE_OF_KIND` and `MOST_MENTIONS`."""
     kinds = np.array([KINDS.index(line.kind) if line.kind else -1 for line in lines])
     best, likely = shares.argmax(axis=1), about_forms(lines, shares)
     no_complaint = np.array([line.label >= 0 for line in lines])

@@ -1,4 +1,4 @@
-"""The labelled lines that the head of the judge's sentence model is trained on, and those that it is reported on."""
+"""The labelled lines that train the head of the judge's sentence model, and those of its report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "tests" / "openclaw" / "judge" / "examples"
 TALK = ROOT / "openclaw-test" / "openclaw_test" / "people" / "everyday_talk.jsonl"
 READER = ROOT / "openclaw" / "judge" / "reader" / "examples.jsonl"
 TRAINING_WRITERS = "ABCD"
-"""Of everyday talk; the others are for reports."""
+"""Writers of everyday talk for training; the others are for reports."""
 LONG = "The moon is far from the earth and moves around it in about a month. " * 8
 LIST = "Here is what you can do:\n" + "".join(
     f"- step {number} of what you need today\n" for number in range(9)
@@ -37,9 +37,9 @@ _KIND_OF = {
     "new": "next",
     "person-new-request": "next",
 }
-"""Names of kinds in other lists."""
+"""Names of kinds in other lists, and the kinds that they stand for."""
 _ALIKE = 0.7
-"""Share of common runs of three signs from which two lines are the same line."""
+"""Share of common character trigrams from which two lines count as the same."""
 _BUCKETS, _RUN = 4096, 3
 _WORD = re.compile(r"\w+")
 
@@ -48,12 +48,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A message with what it follows.
+    """A message with the answer that it follows.
 
     Attributes:
         writer: who wrote it; no writer is on both sides of a split.
         kind: one of `KINDS`; None if the list has only scores.
-        rules_know: the rules were shaped by this line.
+        rules_know: the rules were written with this line in view.
     """
 
     writer: str
@@ -71,7 +71,7 @@ def rows(path: Path) -> list[Row]:
 
 
 def training_lines() -> list[Line]:
-    """Returns all lines for training, without those that are nearly the same as a line for reports."""
+    """Returns all lines for training, without those nearly equal to a line for reports."""
     lines = [*written("train"), *about_form("train"), *_people("recorded/tune", True)]
     lines += _user_lines("seen", True)
     lines += [*_people("tuning", True), *_talk(TRAINING_WRITERS, True), *_of_reader()]
@@ -79,7 +79,7 @@ def training_lines() -> list[Line]:
 
 
 def report_lines() -> list[Line]:
-    """Returns all lines on which nothing is trained and no bound is chosen."""
+    """Returns all lines that neither train the head nor choose a threshold."""
     lines = [*written("held_out"), *about_form("held_out"), *_people("recorded/held_out")]
     lines += _user_lines("held_out")
     lines += [*_people("next_states"), *_people("after_the_rules"), *_talk("EFGH")]
@@ -87,19 +87,20 @@ def report_lines() -> list[Line]:
 
 
 def written(part: str) -> list[Line]:
-    """Returns the lines of one part of data/written, with answers as long as real ones."""
+    """Returns the lines of one part of data/written, with answers of realistic length."""
     return [Line(**{**row, "answer": lengthened(row)}) for row in rows(DATA / "written" / f"{part}.jsonl")]
 
 
 def about_form(part: str) -> list[Line]:
-    """Returns the lines of one part of data/form, whose answers are whole."""
+    """Returns the lines of one part of data/form, whose answers are complete."""
     return [Line(**row) for row in rows(DATA / "form" / f"{part}.jsonl")]
 
 
 def lengthened(row: Row) -> str:
-    """Returns the answer of a line of data/written, which has its gist alone. The outline of a long answer becomes a long
-    text on the request. Of the other answers without such a complaint about shortness, a half is made long: real
-    answers are, and a head that sees long answers only before complaints takes length for one."""
+    """Returns a realistic answer for a line of data/written, which only has a summary of it. The summary of a long
+    answer becomes a long text on the request. Half of the other answers without a complaint about shortness are
+    lengthened too: otherwise long answers would only precede complaints, and the head would learn length as a sign of
+    a complaint."""
     answer: str = row["answer"]
     if answer.lstrip().startswith("["):
         return _repeated(row["request"])
@@ -114,7 +115,7 @@ def _repeated(text: str) -> str:
 
 
 def _people(name: str, rules_know: bool = False) -> Iterator[Line]:
-    """What people say in a list of next states, if its label is clear."""
+    """Yields the people's messages in a list of next states that have a clear label."""
     for row in rows(DATA / f"{name}.jsonl"):
         texts = [message["content"] for message in row["next"]]
         if row["clear"] and all(message["role"] == "user" for message in row["next"]):
@@ -146,7 +147,7 @@ def _of_reader() -> Iterator[Line]:
 
 
 def _about_the_moon(writer: str, kind: str, text: str, rules_know: bool) -> Line:
-    """A line of a list without answers, behind one of the form that its kind of complaint is about."""
+    """Returns the line of a list without answers, after an answer of the form that its kind of complaint concerns."""
     kind = _KIND_OF.get(kind, kind)
     answer = {"prose": LIST, "long": SHORT}.get(kind, LONG)
     label = SCORES.get(kind, -1)
@@ -158,13 +159,13 @@ def _about_the_moon(writer: str, kind: str, text: str, rules_know: bool) -> Line
 
 
 def unlike(lines: Sequence[Line], others: Sequence[Line]) -> list[Line]:
-    """Returns the lines that are none of the others, and not nearly one of them."""
+    """Returns the lines that are neither equal nor nearly equal to one of the others."""
     near = likeness([line.text for line in lines], [line.text for line in others]).max(axis=1)
     return [line for line, share in zip(lines, near, strict=True) if share < _ALIKE]
 
 
 def likeness(texts: Sequence[str], others: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Returns `[texts, others]`: the share of common runs of three signs (Jaccard); 1 for the same words."""
+    """Returns `[texts, others]`: the share of common character trigrams (Jaccard); 1 for equal texts."""
     one, other = _runs(texts), _runs(others)
     common = one @ other.T
     shares: npt.NDArray[np.float32] = common / np.maximum(one.sum(1)[:, None] + other.sum(1) - common, 1)

@@ -1,1 +1,1 @@
-"""Scripts with environments of their own: real engines, real clients, clusters, services."""
+"""Scripts with their own environments: real engines, real clients, clusters, services."""

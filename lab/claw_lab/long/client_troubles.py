@@ -1,10 +1,10 @@
-"""Real agents meet a tool call that is cut off, a rate limit and a conversation that outgrows the context.
+"""Runs real agents that meet a truncated tool call, a rate limit and a conversation longer than the context.
 
     bash lab/claw_lab/long/client_troubles.sh [codex claude opencode hermes cline qwen pi aider]
 
-The programs must be on PATH (the script installs them). Each talks in a home of its own with the real gateway, whose
-engine is scripted, one process a message, and goes on with its session. Prints one JSON line a client: what each
-message came to, and how many requests it took. Exit status 1 when something is wrong.
+The programs must be on PATH (the script installs them). Each has its own home and talks to the real gateway with a
+scripted engine, one process for each message, and continues its session. Prints one JSON line for each client: the
+result of each message, and the number of its requests. Exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from claw_lab.e2e.serving import Serving
 
 SECONDS = 240
 MOST_REQUESTS = 25
-"""For one message: more would be an agent that repeats itself."""
+"""Maximum requests for one message; an agent with more repeats itself."""
 FILLER = "word " * 11_000
 """22,000 tokens of the tiny model, whose context has 65,536."""
 MODEL = "tiny-claw"
@@ -34,8 +34,15 @@ MODEL = "tiny-claw"
 
 @dataclass(frozen=True)
 class Agent:
-    """first, further: words of the command before a text; {url} is the server's. settings: writes its files in a home.
-    tools: it runs commands. connect: `openclaw.connect` writes its settings."""
+    """An agent program.
+
+    Attributes:
+        first, further: words of the command before the text, of the first message and of further ones; {url} is the
+            server's.
+        settings: writes its files in a home.
+        tools: whether it can run commands.
+        connect: whether `openclaw.connect` writes its settings.
+    """
 
     first: tuple[str, ...]
     further: tuple[str, ...]
@@ -100,7 +107,7 @@ AGENTS = {
 
 
 class Talk:
-    """One agent's talk, in a folder of its own."""
+    """One agent's conversation, in its own folder."""
 
     def __init__(self, name: str, folder: Path, serving: Serving) -> None:
         self.agent, self._serving = AGENTS[name], serving
@@ -131,7 +138,7 @@ class Talk:
             self._env.pop("PYTHONPATH")
 
     def _run(self, words: list[str]) -> tuple[int, str]:
-        """(exit status, what it printed); 124 when it took too long."""
+        """Returns (exit status, output); 124 after a time-out."""
         try:
             done = subprocess.run(
                 words, cwd=self._work, env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -144,7 +151,8 @@ class Talk:
         return done.returncode, done.stdout.decode(errors="replace")
 
     def say(self, label: str, text: str, expected: str | None) -> None:
-        """Says a text; `expected` must be printed, with exit status 0. None: any end in time is one."""
+        """Sends a text; checks that the output contains `expected` and the exit status is 0. None: any result in time
+        is accepted."""
         words = self.agent.further if self._count else self.agent.first
         self._count += 1
         before = len(self._serving.passages())
@@ -156,7 +164,7 @@ class Talk:
             self.problems.append(f"{label}: {self.came_to[label]}")
 
     def go(self) -> None:
-        """The whole talk."""
+        """Runs the whole conversation."""
         self.say("hello", "hello there", "You said: hello there")
         if self.agent.tools:
             self.say("tool", "RUN touch ran.txt", "The tool answered")

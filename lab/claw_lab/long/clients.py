@@ -1,10 +1,10 @@
-"""Real agents against the real gateway with a scripted engine.
+"""Runs real agents with the real gateway and a scripted engine.
 
     bash lab/claw_lab/long/clients.sh codex claude opencode hermes
 
-The programs must be on PATH (`clients.sh` installs them). Each is connected by `openclaw.connect` in a home of its own,
-talks (one process a message, which goes on with the session), and its settings are taken back. All share one server,
-whose weights change every second. Prints one JSON line a client; exit status 1 when something is wrong.
+The programs must be on PATH (`clients.sh` installs them). Each is connected by `openclaw.connect` in its own home,
+talks (one process for each message, which continues the session), and its settings are removed. All use one server,
+whose weights change every second. Prints one JSON line for each client; exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -33,16 +33,23 @@ from openclaw.types import Turn
 
 SECONDS = 180
 SAYS = ("hello there", "RUN echo one", "SLOW", "Thanks.")
-"""See `scripted_engine.py`."""
+"""Messages; see `scripted_engine.py`."""
 FOLDERS = {name: own.folder.removeprefix("~/") for name, own in WRITTEN.items()}
 MINE = {"json": '{"mine":  {"x": 1}}\n', "toml": "# mine\n[mine]\nx = 1\n", "yaml": "# mine\nmine:\n  x: 1\n"}
-"""Settings of a person, which must be there afterwards to the byte."""
+"""A user's own settings, which must be unchanged afterwards, byte by byte."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """first, further: the words of the command before the text. runner: its tool that runs a command. titles: it
-    asks for a title. variables: set for it. settings: a person's, where it refuses or adds to what is not its own."""
+    """An agent program.
+
+    Attributes:
+        first, further: words of the command before the text, of the first message and of further ones.
+        runner: its tool that runs a command.
+        titles: whether it asks the model for a title.
+        variables: additional environment variables.
+        settings: a user's settings for it, if it rejects or extends unknown ones.
+    """
 
     name: str
     first: tuple[str, ...]
@@ -77,7 +84,7 @@ AGENTS = {
 
 
 class Home:
-    """A home of its own for one agent, with settings of a person, and the errors there."""
+    """A home for one agent, with settings of a user, and the errors there."""
 
     def __init__(self, agent: Agent, folder: Path) -> None:
         self.agent, self.folder = agent, folder / agent.name
@@ -110,7 +117,7 @@ class Home:
         self.problems: list[str] = []
 
     def connect(self, *words: str) -> None:
-        """As a person would."""
+        """Connects the agent as a user does."""
         command = [sys.executable, "-m", "openclaw.connect", self.agent.name, *words]
         done = subprocess.run(
             command, env=self.env, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -140,7 +147,7 @@ class Home:
 
 
 def expected_turns(agent: Agent) -> list[tuple[str, str | None]]:
-    """How each answer of the talk begins, and a part of what followed it; None: nothing did."""
+    """Returns the beginning of each answer, and a part of the message after it; None: nothing followed."""
     return [
         ("You said: hello there", "RUN echo one"),
         (agent.runner, "one"),
@@ -151,7 +158,7 @@ def expected_turns(agent: Agent) -> list[tuple[str, str | None]]:
 
 
 def turn_problems(agent: Agent, turns: Sequence[Turn]) -> list[str]:
-    """What differs between the talk and the turns that were stored of it."""
+    """Returns the differences between the conversation and its stored turns."""
     main = [turn for turn in turns if turn.turn_type == "main"]
     titles = sum(turn.turn_type == "side" for turn in turns)
     problems = [] if titles >= agent.titles else ["its request for a title is no side turn"]
@@ -172,8 +179,8 @@ def turn_problems(agent: Agent, turns: Sequence[Turn]) -> list[str]:
 
 
 def of_agent(agent: Agent, turns: Sequence[Turn]) -> list[Turn]:
-    """Returns its turns, identified by the folder in its prompts or by its name there; the connection test is left
-    out."""
+    """Returns the agent's turns, identified by the folder in its prompts or by its name there, without the connection
+    test."""
     signs = {"codex": "Codex CLI", "claude": "Claude", "opencode": "opencode", "hermes": "Hermes Agent"}
     named = {
         turn.session_id
@@ -214,7 +221,7 @@ def report(
 
 
 def _unique(completion_id: str) -> str:
-    """An id without what each dialect puts before it."""
+    """Returns an id without the prefix of its dialect."""
     return re.split("[-_]", completion_id)[-1]
 
 

@@ -1,8 +1,8 @@
-"""What gateway and trainer need of an engine, asked of a real one, and a conversation through the gateway.
+"""Checks the functions of a real engine that gateway and trainer need, and a conversation through the gateway.
 
     python -m claw_lab.long.engine_protocol ENGINE_URL MODEL_FOLDER OTHER_FOLDER [sglang|vllm]
 
-Prints a line a check; exit status 1 if one fails.
+Prints one line for each check; exit status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def generate(ids: list[int], more: dict[str, Any] | None = None, **sampling: Any
 
 
 def event_lines(answer: httpx.Response) -> Iterator[str]:
-    """Random text may hold line ends of Unicode, at which httpx's `iter_lines` cuts too."""
+    """Yields lines; httpx's `iter_lines` would also split at Unicode line ends in random text."""
     rest = ""
     for piece in answer.iter_text():
         *whole, rest = (rest + piece).split("\n")
@@ -59,7 +59,7 @@ def stream(ids: list[int], **sampling: Any) -> Iterator[dict[str, Any]]:
 
 
 def reference(folder: str, ids: list[int], count: int, temperature: float = 1.0) -> list[float]:
-    """Log-probs of the last `count` ids by plain transformers."""
+    """Returns the log-probs of the last `count` ids by transformers."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -167,7 +167,8 @@ def an_update_under_way_of_answers_is_proven() -> str:
 
 
 def a_stream_goes_on_through_an_update() -> str:
-    """Back to the first weights. A token right after the switch may lie in either version's chunk, the spans decide."""
+    """Switches back to the first weights during an answer. A token right after the switch may be in the chunk of
+    either version; the spans decide."""
     control, ids, chunks = EngineControl(URL, BACKEND), prompt(20, 5), 0
     before = control.info().version
     last: dict[str, Any] = {}
@@ -246,13 +247,13 @@ CHECKS = (
 
 
 def run(checks: Sequence[Callable[[], str]]) -> int:
-    """One line a check; returns the exit status."""
+    """Prints one line for each check; returns the exit status."""
     failed = 0
     for check in checks:
         name = check.__name__.replace("_", " ")
         try:
             print(f"passed  {name}: {check()}", flush=True)
-        except Exception as error:  # the next check runs whatever this one does
+        except Exception as error:  # the next check runs after any failure
             failed += 1
             print(f"FAILED  {name}: {error!r}", flush=True)
             traceback.print_exc()

@@ -1,6 +1,8 @@
-"""Plays environments of others by scripts, or trains on them: `bash lab/claw_lab/long/environments.sh [--train]`.
+"""Plays environments of other projects with scripts, or trains on them: `bash lab/claw_lab/long/environments.sh
+[--train]`.
 
-Exit status 1 when something is wrong."""
+Exit status 1 if a check fails.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_greeting():
 
 
 async def verifiers(folder: Path) -> str:
-    """A word is found, an episode is cut off, a worker is killed."""
+    """Checks a solved word, a truncated episode, and a killed worker."""
     nltk = folder / "nltk"
     await done(sys.executable, "-m", "claw_lab.tiny_models.verifiers_game", "words", str(nltk))
     words = WORDS
@@ -111,7 +113,7 @@ async def verifiers(folder: Path) -> str:
 
 
 async def openenv(folder: Path) -> str:
-    """Serves the environment that `openenv init` makes, as in its README."""
+    """Checks the environment that `openenv init` creates, served as its README describes."""
     python, port = os.environ["OPENENV_PYTHON"], free_port()
     await done(python, "-m", "openenv.cli", "init", "echo_env", "--output-dir", str(folder))
     async with server(
@@ -128,8 +130,8 @@ async def openenv(folder: Path) -> str:
 
 
 async def harbor(folder: Path) -> str:
-    """Task folders that Harbor's own command makes, played in boxes: one with test functions, one whose script writes
-    rewards, which are read as Harbor's verifier reads them."""
+    """Checks task folders created by Harbor's own command, in sandboxes: one with test functions, one whose script
+    writes rewards, which are read as by Harbor's verifier."""
     python = os.environ.get("HARBOR_PYTHON")
     if not python:
         return "Harbor: left out, for its package needs Python 3.12"
@@ -184,7 +186,7 @@ def read_by_harbor(python: str, folder: Path) -> list[dict[str, float] | None]:
 
 
 async def mcp(folder: Path) -> str:
-    """A published MCP server as a tool of toolcall-rl."""
+    """Checks a published MCP server as a tool of toolcall-rl."""
     [source] = read_tools(clock()).sources
     names = [tool.name for tool in await source.tools()]
     assert "clock_convert_time" in names, names

@@ -1,4 +1,4 @@
-"""How programs of others are started that environments need."""
+"""Starts programs of other projects for environments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HARBOR = "from harbor.cli.main import app; app()"
 
 
 def clock() -> str:
-    """The configuration of a published MCP server as a tool."""
+    """Returns the configuration of a published MCP server as a tool."""
     command = [os.environ["MCP_PYTHON"], "-m", "mcp_server_time", "--local-timezone", "UTC"]
     return json.dumps({"tools": [{"type": "mcp", "command": command, "prefix": "clock_", "seconds": 60}]})
 
@@ -30,7 +30,7 @@ async def done(*command: str) -> None:
 
 @contextlib.asynccontextmanager
 async def server(command: list[str], folder: Path, port: int) -> AsyncIterator[None]:
-    """Runs until the block ends."""
+    """Runs a server until the block ends."""
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=subprocess.DEVNULL)
     try:
         until = time.monotonic() + START_SECONDS

@@ -1,6 +1,7 @@
 """RL on environments and tools of other projects: `bash lab/claw_lab/long/environments.sh --train`.
 
-A model that knows how the tool is called, and calls it by chance, is trained on the rewarded calls."""
+A model that knows the call format of the tool, and calls it at random, is trained on the rewarded calls.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +53,14 @@ echo "{\\"reward\\": 0.$(grep -c yes done)}" > /logs/verifier/reward.json
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a model is shown and trained on.
+    """The demonstrations of a model, and its training.
 
     Attributes:
-        dialogues: one of them is drawn for each demonstration.
-        rows: of the tasks. flags, environment: of the driver.
-        rollouts: of 64 episodes. rate: of learning.
+        dialogues: a demonstration is drawn from these.
+        rows: prompt rows of the tasks.
+        flags, environment: additional flags and environment variables of the driver.
+        rollouts: number of rollouts, each of 64 episodes.
+        rate: learning rate.
     """
 
     dialogues: Sequence[Dialogue]
@@ -69,7 +72,7 @@ class Lesson:
 
 
 async def openenv(folder: Path) -> str:
-    """Trains on OpenEnv's own new environment, whose reward is a tenth for each character of an answer."""
+    """Trains on OpenEnv's own new environment, whose reward is 0.1 for each character of an answer."""
     python, port = os.environ["OPENENV_PYTHON"], free_port()
     await done(python, "-m", "openenv.cli", "init", "echo_env", "--output-dir", str(folder))
     url, asked = f"http://127.0.0.1:{port}", "Say something."
@@ -88,7 +91,7 @@ async def openenv(folder: Path) -> str:
 
 
 async def harbor(folder: Path) -> str:
-    """The script of Harbor's own new task rewards a tenth for each line."""
+    """Trains on Harbor's own new task, whose script rewards 0.1 for each line."""
     python = os.environ.get("HARBOR_PYTHON")
     if not python:
         return "Harbor: left out, for its package needs Python 3.12"
@@ -111,7 +114,8 @@ async def harbor(folder: Path) -> str:
 
 
 async def mcp(folder: Path) -> str:
-    """Time differences by a published MCP server; before RL, each city is mostly looked for in the next one's zone."""
+    """Trains on time differences by a published MCP server; before RL, most cities are looked up in the zone of the
+    next one."""
     config = clock()
     [source] = read_tools(config).sources
     tools, opened = tuple(await source.tools()), source.opened()
@@ -138,18 +142,18 @@ async def mcp(folder: Path) -> str:
 
 
 def written(name: str, arguments: dict[str, Any]) -> str:
-    """A call, as the model writes it."""
+    """Returns a call as the model writes it."""
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 async def played(environment: Environment, start: Start, name: str, arguments: dict[str, Any]) -> Dialogue:
-    """One call, and what the environment shows of it."""
+    """Returns a dialogue of one call and the environment's output."""
     seen = await environment.step(Action("", (ToolCall(name, arguments),)))
     return Dialogue(start, [Answered(written(name, arguments), seen.messages), Answered("Done.")])
 
 
 async def learned(folder: Path, lesson: Lesson) -> list[float]:
-    """Mean rewards of the rollouts."""
+    """Trains; returns the mean rewards of the rollouts."""
     model, run = folder / "model", folder / "run"
     await asyncio.to_thread(make_checkpoint, model, lambda rng: rng.choice(lesson.dialogues), RECIPE)
     rows = random.Random(1).choices(lesson.rows, k=8)

@@ -1,7 +1,6 @@
-"""A whole run whose agent is smolagents behind the gateway: `bash lab/claw_lab/long/gateway_harness.sh`.
+"""Runs a whole training whose agent is smolagents behind the gateway: `bash lab/claw_lab/long/gateway_harness.sh`.
 
-Prints one JSON line: turns that the gateway stored, what of them was trained, the versions that went live; exit status 1
-when something is wrong.
+Prints one JSON line: stored turns, trained ones, the versions that went live; exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def command(folder: Path, port: int) -> list[str]:
 
 
 def trained(run: Path) -> list[Sample]:
-    """What the trainer got."""
+    """Returns the samples that were leased for training."""
     files = sorted((run / "trajectories").glob("*.json.gz"))
     return [sample for path in files for sample in replay.load(str(path), 0)]
 

@@ -1,1 +1,1 @@
-"""Which data survives when a process dies, a disk fills up or a client misbehaves."""
+"""Measures which data survives when a process dies, a disk is full or a client misbehaves."""

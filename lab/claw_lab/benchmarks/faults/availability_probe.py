@@ -1,5 +1,5 @@
-"""Probes a server all the time, each time on a new connection: counts refusals, and measures how long no answer
-came."""
+"""Probes a server continuously, with a new connection each time; counts refused connections and measures the time
+without an answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\
 
 @dataclass
 class AvailabilityProbe:
-    """A thread that requests `/healthz` of a port. `answered`: (begun, seconds) of each request that got an answer;
-    `refused`: times of refused connections; `broken`: of connections that ended without an answer."""
+    """A thread that requests `/healthz` of a port. `answered`: (start, seconds) of each request that got an answer;
+    `refused`: times of refused connections; `broken`: times of connections that ended without an answer."""
 
     port: int
     answered: list[tuple[float, float]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class AvailabilityProbe:
         return sum(when > moment for when in self.refused)
 
     def back_after(self, moment: float) -> float | None:
-        """Returns seconds from `moment` to the first answer to a later request; None: there was none yet."""
+        """Returns the seconds from `moment` to the first answer to a later request; None if there was none yet."""
         ends = [begun + seconds for begun, seconds in self.answered[-500:] if begun > moment]
         return min(ends) - moment if ends else None
 

@@ -1,10 +1,11 @@
-"""Measures every promise about faults and prints the table, in one command.
+"""Measures all promises about faults and prints the table, with one command.
 
 `bash lab/run.sh benchmarks.faults.fault_bars FOLDER` kills each role of a loop, gateway and engine also next to busy
-processes, runs the fault scenarios, kills any roles up to four at a time and again at once, sends fuzzed requests, and
-prints the table. FOLDER keeps the notes and the run: the same command measures what they lack, and goes on until
-`--kills` and `--requests`; Ctrl-C costs the present part alone. `--short` does some minutes of it; the tests have its
-parts. Exit status 1: something was lost, or a bar was missed."""
+processes, runs the fault scenarios, kills any roles up to four at a time and again at once, sends fuzzed requests,
+and prints the table. FOLDER keeps the results and the run: the same command measures the missing results, and
+continues up to `--kills` and `--requests`; Ctrl-C loses only the current part. `--short` runs some minutes of it; the
+tests run its parts. Exit status 1: data was lost, or a target was missed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ AT_A_TIME = 3
 
 
 def measured(folder: Path, args: argparse.Namespace) -> bool:
-    """Measures what the notes of the folder lack; False when something was lost, or a bar was missed, by now."""
+    """Measures the results that the folder lacks; returns False if data was lost or a target was missed so far."""
     front = ("gateway", "engine")
     parts = [
         partial(killed, folder, some, 0, args.each) for some in batched(front if args.short else faults.ROLES)
@@ -38,12 +39,13 @@ def measured(folder: Path, args: argparse.Namespace) -> bool:
 
 
 def batched(roles: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """A loop of its own kills so many of them: results of other loops stay when this is interrupted."""
+    """Splits roles into groups; each group is killed in a loop of its own, so that an interruption keeps the results
+    of other groups."""
     return [roles[at : at + AT_A_TIME] for at in range(0, len(roles), AT_A_TIME)]
 
 
 def killed(folder: Path, roles: tuple[str, ...], load: int, each: int) -> bool:
-    """So many kills of each role, unless they are noted; whether their bars are met."""
+    """Kills each role `each` times, unless its results are stored; returns whether the targets are met."""
     noted = fault_table.read(folder, faults.notes_name(load)).get("roles", {})
     missing = tuple(role for role in roles if noted.get(role, {}).get("kills", 0) < each)
     if missing:
@@ -52,7 +54,7 @@ def killed(folder: Path, roles: tuple[str, ...], load: int, each: int) -> bool:
 
 
 def done(part: Callable[[], bool]) -> bool:
-    """Returns whether a part did well. One that came to no end does not take the table of the others along."""
+    """Returns whether a part succeeded. An exception in one part does not prevent the table of the others."""
     try:
         return part()
     except TimeoutError as error:
@@ -65,7 +67,7 @@ def sent_well(odd: dict[str, Any]) -> bool:
 
 
 def scenario_is_well(folder: Path, name: str) -> bool:
-    """Runs a fault scenario, unless its result is noted. Returns whether it lost nothing."""
+    """Runs a fault scenario, unless its result is stored. Returns whether it lost nothing."""
     noted = fault_table.read(folder, "fault_scenarios")
     if name not in noted:
         noted |= fault_scenarios.run_all((name,))

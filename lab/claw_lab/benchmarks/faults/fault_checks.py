@@ -1,4 +1,4 @@
-"""Who plays which role of a loop, and what its clients saw against what it stored."""
+"""Finds the processes of a loop by role, and compares the answers that clients received with the stored ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from openclaw_test.loop.scripted_people import People
 
 RAY = {"raylet": "raylet", "gcs": "gcs_server"}
 BEHIND = ("trainer", "driver", "raylet", "gcs")
-"""Whose death gateway and engines do not notice."""
+"""Roles whose death does not affect gateway and engines."""
 SUPERVISORS = {"gateway supervisor": "gateway", "engine supervisor": "engine-0"}
-"""Records of the socket supervisors, by role."""
+"""File names of the socket supervisors' records, by role."""
 ROLES = ("gateway", "engine", *SUPERVISORS, "judge", "buffer", *BEHIND)
 PATIENCE_S = 300.0
 
@@ -34,7 +34,8 @@ WRONG_STATE = (
 
 
 def pid_of(loop: Loop, role: str) -> int | None:
-    """Returns the process of a role, from the run folder and, for Ray's own, from the driver's children."""
+    """Returns the process id of a role, from the run folder or, for Ray's own processes, from the driver's
+    children."""
     records = live_processes(loop.run_dir)
     if role in SUPERVISORS:
         return next((entry["pid"] for entry in records if entry["name"] == SUPERVISORS[role]), None)
@@ -49,7 +50,7 @@ def pid_of(loop: Loop, role: str) -> int | None:
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Raises TimeoutError."""
+    """Waits until the condition holds; raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -62,7 +63,7 @@ def live_version(loop: Loop) -> int:
 
 
 def compare(loop: Loop, people: People) -> dict[str, int]:
-    """Compares the answers that clients saw with the store."""
+    """Compares the answers that clients received with the store."""
     stored = Counter(row["completion_id"] for row in loop.turns("completion_id"))
     store = RolloutStore(loop.run_dir / "buffer")
     turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in people.seen}

@@ -1,10 +1,11 @@
-"""What a machine may do to a gateway while four people talk: the results of their requests, and the lost turns.
+"""Runs fault scenarios of one machine while four people use a gateway; counts failed requests and lost turns.
 
-`bash lab/run.sh benchmarks.faults.fault_scenarios [NAME ...]` prints one JSON line a fault scenario; `--notes FOLDER`
-keeps them for the table of fault_table.py. Each starts a gateway of its own in a temporary folder, in front of an engine
-that samples nothing. `failed`: how requests failed, each with an error that names the reason; `refused`: connections.
-Exit status 1: an answer whose end a client saw is lost or altered, or something failed that must not. Disks and the
-read-only folder need root, PostgreSQL an installed server; without: `skipped`."""
+`bash lab/run.sh benchmarks.faults.fault_scenarios [NAME ...]` prints one JSON line for each scenario; `--notes
+FOLDER` stores them for fault_table.py. Each scenario starts its own gateway in a temporary folder, with an engine
+that samples nothing. `failed`: failed requests by the error that they got; `refused`: refused connections. Exit
+status 1: an answer that a client received completely is lost or changed, or a request failed that must not. Scenarios
+of disks and of the read-only folder need root, those of PostgreSQL an installed server; otherwise they are `skipped`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from claw_lab.benchmarks.faults.scenario_kinds import SCENARIOS, Result
 
 
 def run_scenario(name: str) -> Result:
-    """Runs one scenario in a folder of its own. Returns its result; {"skipped": reason} if it cannot run here."""
+    """Runs one scenario in its own folder. Returns its result; {"skipped": reason} if it cannot run here."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="scenario") as folder:
         try:
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def run_all(names: tuple[str, ...]) -> dict[str, Result]:
-    """Runs scenarios one after another and prints a line each. Returns their results by name."""
+    """Runs scenarios one after another and prints one line for each. Returns their results by name."""
     results = {}
     for name in names:
         results[name] = run_scenario(name)

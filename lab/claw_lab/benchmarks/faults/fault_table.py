@@ -1,8 +1,9 @@
-"""The table of promises about faults, filled with the notes of faults.py, many_kills.py, fault_scenarios.py and
+"""Renders the table of promises about faults from the results of faults.py, many_kills.py, fault_scenarios.py and
 fuzzing.py.
 
-`bash lab/run.sh benchmarks.faults.fault_table FOLDER` prints it for the folder that was given to them;
-`fault_bars.py FOLDER` runs all four."""
+`bash lab/run.sh benchmarks.faults.fault_table FOLDER` prints the table of a folder with results; `fault_bars.py
+FOLDER` runs all four programs.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +14,28 @@ from typing import Any
 
 KILLS, REQUESTS = 1000, 100_000
 QUIET_LOAD = 4
-"""Busy processes from which on a machine is not quiet."""
+"""Number of busy processes from which a machine does not count as quiet."""
 
 
 def note(folder: Path, name: str, result: dict[str, Any]) -> None:
-    """Keeps the last result of a program."""
+    """Stores the last result of a program."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(result))
 
 
 def bar_of(role: str, load: int) -> float:
-    """Seconds until answers must come again after one kill."""
+    """Returns the target: seconds until answers come again after one kill."""
     quiet, loaded = {"gateway": (1.0, 5.0), "engine": (1.5, 8.0)}.get(role, (15.0, 15.0))
     return quiet if load < QUIET_LOAD else loaded
 
 
 def misses(role: str, own: dict[str, Any], load: int) -> bool:
-    """Returns whether the notes of a role's kills miss its bar."""
+    """Returns whether the results of a role's kills miss its target."""
     return bool(own["refused"] or own["longest_s"] > bar_of(role, load))
 
 
 def table(folder: Path) -> str:
-    """As Markdown; a program that has not run has no row."""
+    """Returns the table in Markdown; programs that have not run have no row."""
     rows = [
         row
         for path in sorted(folder.glob("faults-*.json"))
@@ -55,7 +56,8 @@ def table(folder: Path) -> str:
 
 
 Row = tuple[str, str, str, bool | None]
-"""What, bar, measured, and whether the bar is met; None if there is none, or the machine could not do it."""
+"""Name, target, measured value, and whether the target is met; None if there is no target or the machine could not
+run the part."""
 
 
 def _word(holds: bool | None) -> str:
@@ -63,13 +65,13 @@ def _word(holds: bool | None) -> str:
 
 
 def stays_behind(growth: dict[str, float]) -> bool:
-    """Whether something stayed behind fuzzed requests. Connections and threads of pools may come and go; caches of the
-    store fill up."""
+    """Returns whether fuzzed requests left resources behind. Connections and threads of pools may vary, and caches of
+    the store fill up."""
     return bool(growth["running"] or growth["tasks"] > 8 or growth["files"] > 16 or growth["mib"] > 48)
 
 
 def _fault_rows(results: dict[str, Any]) -> list[Row]:
-    """Of faults.py at one load: a row a role."""
+    """Returns one row for each role, from the results of faults.py at one load."""
     rows = []
     for role, own in results["roles"].items():
         what = f"{role} killed, {results['load']} busy processes beside it: answers again; refused"
@@ -80,7 +82,7 @@ def _fault_rows(results: dict[str, Any]) -> list[Row]:
 
 
 def _kill_rows(kills: dict[str, Any]) -> list[Row]:
-    """Of many_kills.py."""
+    """Returns the rows of many_kills.py."""
     if not kills:
         return []
     names = ("lost", "doubled", "altered", "trained_twice", "orphans")
@@ -108,7 +110,7 @@ the limit."""
 
 
 def is_well(name: str, result: dict[str, Any]) -> bool:
-    """Returns whether a scenario lost no answer, and caused only the errors it may cause."""
+    """Returns whether a scenario lost no answer and caused only permitted errors."""
     failed = [kind for kind in result.get("failed", ()) if not kind.startswith(MAY_FAIL.get(name, ("-",)))]
     wrong = any(result.get(what) for what in ("lost", "altered", "broken", "refused"))
     right = result.get("sound", True) and result.get("undisturbed", True) and result.get("refusal", "yes")
@@ -116,7 +118,7 @@ def is_well(name: str, result: dict[str, Any]) -> bool:
 
 
 def _scenario_rows(results: dict[str, dict[str, Any]]) -> list[Row]:
-    """Returns the rows of fault_scenarios.py; scenarios that could not run here are marked."""
+    """Returns the rows of fault_scenarios.py; scenarios that could not run on this machine are marked."""
     rows = []
     for name, own in results.items():
         if "skipped" in own:
@@ -154,7 +156,7 @@ _BARS = {
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """What a program noted; empty if it has not run."""
+    """Returns the stored result of a program; empty if it has not run."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 

@@ -1,10 +1,12 @@
-"""`kill -9` of each process while people talk: lost turns, refused connections, and seconds until answers come again.
+"""Kills each process with `kill -9` while people talk; measures lost turns, refused connections and the seconds until
+answers come again.
 
-`bash lab/run.sh benchmarks.faults.faults` starts the loop in a temporary folder, kills each role once
-and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others
-at random ones. `--load 20` keeps so many other processes busy. `--before FOLDER` first does the same to another
-checkout. The last line compares what the clients saw with the store, id by id and text by text. `--notes FOLDER` keeps
-the times and prints the table of fault_table.py. Exit status 1: a bar was missed."""
+`bash lab/run.sh benchmarks.faults.faults` starts the loop in a temporary folder, kills each role once and prints one
+JSON line for each kill; `--kills 50` makes 50 kills, half of them at the moments of fault_points.py, the others at
+random times. `--load 20` keeps 20 other processes busy. `--before FOLDER` first measures another checkout in the same
+way. The last line compares the answers that clients received with the store, by id and by text. `--notes FOLDER`
+stores the times and prints the table of fault_table.py. Exit status 1: a target was missed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ PEOPLE = 4
 async def kill(
     loop: Loop, role: str, point: str | None, people: People, rng: random.Random, probe: AvailabilityProbe
 ) -> dict[str, object]:
-    """Kills one process at a point, or at a random moment; returns once answers and training go on."""
+    """Kills one process at a point, or at a random time; returns after answers and training continue."""
     came = point is not None and await POINTS[point](loop)
     if point is None:
         await asyncio.sleep(rng.uniform(0, 3))
@@ -80,7 +82,7 @@ async def kill(
 
 
 def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[str, str | None]]:
-    """(role, point) of each kill: every role equally often; of each role's kills every other one at a point."""
+    """Returns (role, point) of each kill: all roles equally often; every other kill of a role is at a point."""
     behind = [name for name in POINTS if name != "turn claimed"]
     planned: list[tuple[str, str | None]] = []
     for index in range(kills):
@@ -91,7 +93,7 @@ def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[s
 
 
 def misses(result: dict[str, object], load: int) -> bool:
-    """Returns whether a kill misses its bar."""
+    """Returns whether a kill misses its target."""
     moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
     return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > bar_of(
         str(result["killed"]), load
@@ -99,7 +101,7 @@ def misses(result: dict[str, object], load: int) -> bool:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Median and longest times of each role, as Markdown."""
+    """Returns the median and the maximum times of each role as a Markdown table."""
     lines = [
         "| killed | kills | health again, s | answers again, s | refused | failed requests |",
         "|---|--:|--:|--:|--:|--:|",
@@ -119,7 +121,7 @@ def table(results: list[dict[str, object]]) -> str:
 
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """So many processes that do nothing but keep a processor busy."""
+    """Keeps `processes` processes busy while the block runs."""
     words = [sys.executable, "-c", "while True: pass"]
     started = [subprocess.Popen(words) for _ in range(processes)]
     try:
@@ -131,7 +133,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
-    """Notes the times of each role for the table of bars, next to those of others, and prints that."""
+    """Stores the times of each role next to other results, and prints the table of targets."""
     roles = read(folder, notes_name(load)).get("roles", {})
     for role in dict.fromkeys(str(result["killed"]) for result in results):
         own = [result for result in results if result["killed"] == role]
@@ -144,14 +146,15 @@ def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
 
 
 def notes_name(load: int) -> str:
-    """Of the notes at so many busy processes."""
+    """Returns the name under which results at a load are stored."""
     return f"faults-{load:02d}"
 
 
 async def run(
     loop: Loop, kills: list[tuple[str, str | None]], seed: int, load: int, notes: Path | None
 ) -> tuple[int, dict[str, int]]:
-    """Prints every kill and the comparison; returns how many kills missed a bar, and what `compare` does."""
+    """Prints each kill and the comparison; returns the number of kills that missed a target, and the result of
+    `compare`."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
     results = []
     async with ChatClient(loop.url) as client:
@@ -178,7 +181,7 @@ async def run(
 
 
 def wrong(counts: dict[str, int]) -> bool:
-    """Returns whether something of a comparison must not be."""
+    """Returns whether a comparison contains a failure."""
     names = ("lost", "twice", "another_text", "wrong_state")
     return any(count for name, count in counts.items() if name.endswith(names))
 
@@ -210,7 +213,7 @@ def main() -> None:
 def measure(
     roles: tuple[str, ...], kills: int, load: int, script: Path, notes: Path | None, seed: int = 0
 ) -> bool:
-    """So many kills on a loop of its own, started by this script. False when a bar was missed."""
+    """Makes `kills` kills on a loop that this script starts. Returns False if a target was missed."""
     planned = plan(kills, roles, random.Random(seed))
     with (
         tempfile.TemporaryDirectory() as folder,

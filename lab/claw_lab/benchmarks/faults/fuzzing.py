@@ -1,9 +1,11 @@
-"""Odd requests to every dialect of the gateway, in pieces: none may give a 5xx, none may hang, nothing may stay behind.
+"""Sends malformed and unusual requests in every dialect of the gateway; none may cause a 5xx or hang, and none may
+leave resources behind.
 
-`bash lab/run.sh benchmarks.faults.fuzzing FOLDER` sends for `--minutes`, most of them to the app itself
-(ASGI, no socket), every twentieth as bytes over a real connection, adds the results to FOLDER/fuzz.jsonl and prints
-one JSON line over all pieces so far. The same command goes on with other requests, until `--requests`. The engine is a
-fake whose answers take no time. Exit status 1: a 5xx, a hang, or something that stayed."""
+`bash lab/run.sh benchmarks.faults.fuzzing FOLDER` sends requests for `--minutes`, most of them directly to the app
+(ASGI, no socket), every twentieth as bytes over a real connection, appends the results to FOLDER/fuzz.jsonl and
+prints one JSON line over all runs so far. The same command continues with other requests, up to `--requests`. The
+engine is a fake that answers at once. Exit status 1: a 5xx, a hang, or a resource that was left behind.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,15 @@ from openclaw.settings import Settings
 
 HANGS_S = 30.0
 ON_THE_WIRE = 20
-"""Of so many requests one goes as bytes over a connection."""
+"""One of this many requests is sent as bytes over a connection."""
 AT_A_TIME = 8
 SETTLED_S = 5.0
 WARM = 2_000
-"""Requests until caches are full."""
+"""Requests until the caches are full."""
 
 
 class Fuzz:
-    """A gateway in this process, and the results of the requests."""
+    """Sends requests to a gateway in this process, and counts the results."""
 
     def __init__(self, app: Any, port: int, seed: int) -> None:
         self.app = app
@@ -55,7 +57,7 @@ class Fuzz:
         self.sent = 0
 
     async def run(self, requests: int, minutes: float) -> dict[str, Any]:
-        """Sends until either is reached; returns what stayed behind, too."""
+        """Sends requests until either limit is reached; returns the results with the growth of resources."""
 
         async def inside(scope: Any, receive: Any, send: Any) -> None:
             await self.app({**scope, INSIDE: True}, receive, send)
@@ -92,7 +94,7 @@ class Fuzz:
             self.failures.append("hang")
 
     async def _wire(self, data: bytes) -> int:
-        """Returns the status of the answer to these bytes; 0: the connection was closed without one."""
+        """Returns the status of the answer to these bytes; 0 if the connection was closed without an answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         with contextlib.suppress(ConnectionError):
             writer.write(data)
@@ -109,7 +111,8 @@ class Fuzz:
             self.failures.append(f"{status} {text[:200]} <- {str(request)[:500]}")
 
     async def _open_things(self) -> dict[str, float]:
-        """What may not grow with the requests: tasks, open files, generations, bytes of requests, memory in MiB."""
+        """Returns the resources that must not grow with the requests: tasks, open files, generations, bytes of
+        requests, memory in MiB."""
         gateway, deadline = self.app.state.gateway, time.monotonic() + SETTLED_S
         while gateway.running.running and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
@@ -126,7 +129,7 @@ class Fuzz:
 
 
 async def piece(folder: Path, engine_url: str, requests: int, minutes: float, seed: int) -> dict[str, Any]:
-    """One piece against a gateway of its own; the app also listens, for the bytes on the wire."""
+    """Runs one part with a new gateway; the app also listens on a socket, for requests sent as bytes."""
     settings = Settings(
         model_path=str(MODEL), engine_url=(engine_url,), enable_rl_intercept=True,
         rl_buffer_dir=str(folder / "buffer"), log_level="error", request_timeout=20.0, client_timeout=10.0,
@@ -145,7 +148,8 @@ async def piece(folder: Path, engine_url: str, requests: int, minutes: float, se
 
 
 def summary(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over all pieces; `growth`: the worst of each thing that may not grow, from the warm-up to the end of a piece."""
+    """Returns the totals over all parts; `growth`: the largest growth of each resource, from the warm-up to the end
+    of a part."""
     statuses: Counter[str] = Counter()
     for one in pieces:
         statuses.update({str(status): count for status, count in one["statuses"].items()})
@@ -173,7 +177,7 @@ def main() -> None:
 
 
 def go_on(place: Path, requests: int, minutes: float) -> dict[str, Any]:
-    """One more piece, if requests are left; the results of all pieces."""
+    """Runs one more part, if requests are left; returns the totals of all parts."""
     place.mkdir(parents=True, exist_ok=True)
     notes = place / "fuzz.jsonl"
     pieces = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []

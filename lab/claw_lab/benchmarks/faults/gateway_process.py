@@ -1,4 +1,4 @@
-"""A gateway as processes of its own, in front of an engine that samples nothing; people who talk to it."""
+"""Runs a gateway in separate processes, with an engine that samples nothing, and people who talk to it."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class CannotHere(Exception):
 
 
 class GatewayProcess:
-    """`python -m openclaw.server` on a port of its own, recording; it is not started yet.
+    """`python -m openclaw.server` on its own port, recording all turns; `start` starts it.
 
     Args:
         engine_url: of a running engine.
         buffer: a folder, or the URL of a database.
-        log: what it prints is appended to this file.
+        log: file to which its output is appended.
         env: further variables.
-        files: open files that one process of it may have; None: as here.
-        clock: a file with seconds; its clock, as Python has it, is so far ahead of the machine's.
+        files: limit of open files of each process; None: as in this process.
+        clock: file with the seconds by which Python's clock in the gateway is ahead of the machine's.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GatewayProcess:
         self._env = {**environment(), **(env or {})}
 
     def start(self) -> GatewayProcess:
-        """Returns once it is ready. Raises RuntimeError, with what it printed, when it ends instead."""
+        """Starts the gateway; returns when it is ready. Raises RuntimeError, with its output, if it exits instead."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 self._command, env=self._env, stdout=subprocess.PIPE, stderr=log, text=True
@@ -85,7 +85,7 @@ class GatewayProcess:
         return self
 
     def kill(self) -> None:
-        """`kill -9` of all its processes; those that it forks meanwhile end by themselves."""
+        """Kills all its processes with `kill -9`; processes that it forks meanwhile exit by themselves."""
         family = [psutil.Process(self.process.pid)]
         family += family[0].children(recursive=True)
         for process in family:
@@ -108,7 +108,7 @@ class GatewayProcess:
 def started(
     folder: Path, buffer: str | None = None, token_s: float = TOKEN_S, **options: Any
 ) -> Iterator[GatewayProcess]:
-    """A gateway on `buffer`, which is a folder in this one by default."""
+    """Starts a gateway that stores in `buffer`, by default a subfolder of `folder`."""
     with fake_engine(token_s) as url:
         gateway = GatewayProcess(url, buffer or folder / "buffer", folder / "gateway.log", **options)
         try:
@@ -119,7 +119,7 @@ def started(
 
 @contextlib.contextmanager
 def disk(place: Path) -> Iterator[None]:
-    """A small disk of its own, in memory."""
+    """Mounts a small disk in memory at `place`."""
     place.mkdir(mode=0o700)
     mount("-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(place))
     try:
@@ -129,7 +129,7 @@ def disk(place: Path) -> Iterator[None]:
 
 
 def mount(*words: str) -> None:
-    """Raises CannotHere."""
+    """Mounts the disk; raises CannotHere."""
     done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CannotHere(done.stderr.strip() or "mount failed")
@@ -137,7 +137,7 @@ def mount(*words: str) -> None:
 
 @contextlib.asynccontextmanager
 async def talking(url: str, seed: int = 0) -> AsyncIterator[People]:
-    """Four people who talk without a pause, until the end."""
+    """Lets four people talk without a pause until the block ends."""
     people, done = People(), asyncio.Event()
     async with ChatClient(url) as client:
         tasks = [asyncio.create_task(talk_until(done, client, seed + n, people)) for n in range(PEOPLE)]
@@ -149,7 +149,7 @@ async def talking(url: str, seed: int = 0) -> AsyncIterator[People]:
 
 
 async def answers(people: People, count: int) -> None:
-    """Waits until so many more answers that were asked for from now on have come. Raises TimeoutError."""
+    """Waits for `count` more answers to requests that are sent from now on. Raises TimeoutError."""
     since, known = time.monotonic(), len(people.seen)
     while sum(one.begun > since for one in people.seen[known:]) < count:
         if time.monotonic() > since + START_S:
@@ -158,7 +158,8 @@ async def answers(people: People, count: int) -> None:
 
 
 def compare(seen: Sequence[Any], buffer: Path | str) -> dict[str, int]:
-    """How many answers whose end a client saw are not in the store, or with another text."""
+    """Returns the number of completely received answers that are missing from the store, or stored with another
+    text."""
     store = RolloutStore(buffer)
     try:
         turns = {one.completion_id: store.turns.get_by_completion(one.completion_id) for one in seen}
@@ -174,6 +175,6 @@ def compare(seen: Sequence[Any], buffer: Path | str) -> dict[str, int]:
 
 
 def stored(buffer: Path, query: str) -> float:
-    """The only number of a query to a buffer."""
+    """Returns the only number of a query to a store."""
     with contextlib.closing(sqlite3.connect(buffer / "buffer.db")) as database:
         return float(database.execute(query).fetchone()[0])

@@ -1,4 +1,4 @@
-"""Batches of processes that were killed together, and the seconds until answers came again."""
+"""Records batches of processes that were killed together, and the seconds until answers came again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class KillBatch:
-    """Processes killed together. `answers_s`: until the first whole answer to a request sent after the kill; `health_s`:
-    until `/healthz` answered; `refused`: connections."""
+    """Processes killed together. `answers_s`: seconds until the first complete answer to a request sent after the
+    kill; `health_s`: seconds until `/healthz` answered; `refused`: refused connections."""
 
     roles: list[str]
     answers_s: float
@@ -21,13 +21,13 @@ class KillBatch:
 
 
 def kill_batches(folder: Path) -> list[KillBatch]:
-    """Returns the batches noted in a folder so far."""
+    """Returns the batches recorded in a folder so far."""
     path = folder / "kills.jsonl"
     return [KillBatch(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def summary(batches: list[KillBatch]) -> dict[str, object]:
-    """Returns kills by role, and seconds until answers came again, over all batches."""
+    """Returns the kills by role, and the seconds until answers came again, over all batches."""
     kills = Counter(role for one in batches for role in one.roles)
     answers, health = [one.answers_s for one in batches], [one.health_s for one in batches]
     return {
@@ -42,8 +42,8 @@ def summary(batches: list[KillBatch]) -> dict[str, object]:
 
 
 def by_kind(batches: list[KillBatch]) -> dict[str, dict[str, float]]:
-    """Returns seconds and refusals of three kinds of batches: a gateway or an engine alone, one of them with other
-    processes, and other processes only."""
+    """Returns seconds and refused connections of three kinds of batches: a gateway or an engine alone, one of them
+    with other processes, and other processes only."""
     kinds: dict[str, list[KillBatch]] = {}
     for one in batches:
         roles = set(one.roles)

@@ -1,10 +1,11 @@
-"""A thousand kills, in pieces: `kill -9` of every process, alone, up to four within a moment and again at once, while
-people talk; every answer whose end a client saw is compared with the store, id by id.
+"""Makes a thousand kills in several runs: kills processes with `kill -9`, one to four at a time and repeatedly, while
+people talk; compares all completely received answers with the store, by id.
 
-`bash lab/run.sh benchmarks.faults.many_kills FOLDER` starts the loop in FOLDER/run, kills for
-`--minutes`, stops the loop, looks for processes that stayed, compares, and prints one JSON line over all pieces so far.
-The same command goes on where the last piece ended, until `--kills`. Exit status 1: something was lost, doubled, trained
-twice or left behind."""
+`bash lab/run.sh benchmarks.faults.many_kills FOLDER` starts the loop in FOLDER/run, kills for `--minutes`, stops the
+loop, looks for remaining processes, compares, and prints one JSON line over all runs so far. The same command
+continues after the last run, up to `--kills`. Exit status 1: data was lost, duplicated, trained twice, or a process
+was left behind.
+"""
 
 from __future__ import annotations
 
@@ -39,22 +40,21 @@ WEIGHTS = {
     "gateway": 8, "engine": 8, "gateway supervisor": 4, "engine supervisor": 4, "judge": 4, "buffer": 2, "trainer": 2,
     "driver": 0.25, "raylet": 0.25, "gcs": 0.25,
 }  # fmt: skip
-"""Relative frequency of each role among those that run. The last three end the driver too: twenty seconds
-a kill."""
+"""Relative frequency of each role among those that run. The last three also end the driver: twenty seconds a kill."""
 AT_ONCE = (1, 1, 2, 2, 3, 4)
-"""Sizes of a batch, one of which is drawn."""
+"""Sizes of a batch; one is drawn."""
 AGAIN = 0.6
-"""Probability that the successors are killed too, within half a second; again for their successors."""
+"""Probability that the successors are killed too, within half a second; the same for their successors."""
 MOST_ROUNDS = 5
 PEOPLE = 4
 TRAINED = "SELECT count(*) FROM weight_version"
-"""Versions, including those that the gate rejected."""
+"""Counts versions, including those that the gate rejected."""
 ENDED_S = 20.0
-"""Time after the stop from which a process that still runs counts as left behind."""
+"""Seconds after the stop from which a running process counts as left behind."""
 
 
 def kill_roles(loop: Loop, roles: list[str]) -> list[str]:
-    """Kills the processes of these roles that run; returns their roles."""
+    """Kills the running processes of these roles; returns the roles that were killed."""
     killed = []
     for role in roles:
         pid = pid_of(loop, role)
@@ -66,7 +66,7 @@ def kill_roles(loop: Loop, roles: list[str]) -> list[str]:
 
 
 async def kill_batch(loop: Loop, people: People, probe: AvailabilityProbe, rng: random.Random) -> KillBatch:
-    """Kills one batch at a random moment; returns when answers come again. Raises TimeoutError."""
+    """Kills one batch at a random time; returns when answers come again. Raises TimeoutError."""
     await asyncio.sleep(rng.uniform(0.0, 0.4))
     while not (running := [role for role in WEIGHTS if pid_of(loop, role) is not None]):
         await asyncio.sleep(0.1)
@@ -87,7 +87,7 @@ async def kill_batch(loop: Loop, people: People, probe: AvailabilityProbe, rng: 
 
 
 async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int) -> None:
-    """Kills batches until so many kills or minutes; notes answers and batches as they come."""
+    """Kills batches until `kills` kills or `minutes` minutes; records answers and batches as they come."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
     notebook = SeenNotes(folder / "seen.jsonl", people)
     end, count = time.monotonic() + 60 * minutes, 0
@@ -116,7 +116,7 @@ async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int)
 
 
 class SeenNotes:
-    """What clients saw, written down as it comes: a piece that ends too early is compared all the same."""
+    """Records the answers that clients receive as they come, so that an interrupted part can be compared too."""
 
     def __init__(self, path: Path, people: People) -> None:
         self._path = path
@@ -139,8 +139,8 @@ def digest(text: str) -> str:
 
 
 def left_behind(run_dir: Path) -> list[str]:
-    """Processes of the run that are still there some seconds after its end: what names its folder on the command line
-    or in the environment."""
+    """Returns the processes that still run some seconds after the end of the run and name its folder on the command
+    line or in the environment."""
     deadline = time.monotonic() + ENDED_S
     while (processes := [*_processes_of(run_dir)]) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -158,7 +158,7 @@ def _processes_of(run_dir: Path) -> list[str]:
 
 
 def compare(loop: Loop, folder: Path) -> dict[str, int]:
-    """Compares all answers that clients saw, in all pieces, with the store."""
+    """Compares the answers that clients received, in all parts, with the store."""
     rows = answers_stored(loop)
     stored = dict(rows)
     seen = dict(json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines())
@@ -176,7 +176,7 @@ def compare(loop: Loop, folder: Path) -> dict[str, int]:
 
 
 def answers_stored(loop: Loop) -> list[tuple[str, str]]:
-    """(completion id, text) of every stored turn."""
+    """Returns (completion id, text) of each stored turn."""
     uri = f"file:{loop.run_dir}/buffer/buffer.db?mode=ro"
     query = "SELECT completion_id, response_message FROM turn JOIN turn_body ON turn_id = id"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
@@ -199,7 +199,7 @@ def main() -> None:
 
 
 def go_on(folder: Path, kills: int, minutes: float) -> dict[str, Any]:
-    """Runs one more piece if kills are left. Returns the results of all pieces."""
+    """Runs one more part if kills are left. Returns the totals of all parts."""
     folder.mkdir(parents=True, exist_ok=True)
     done = sum(len(one.roles) for one in kill_batches(folder))
     if done < kills:

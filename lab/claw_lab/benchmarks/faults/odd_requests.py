@@ -1,4 +1,5 @@
-"""Requests that no client library sends: valid ones of every dialect with changed parts, and damaged bytes."""
+"""Makes requests that no client library sends: valid requests of each dialect with changed parts, and damaged
+bytes."""
 
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
 
 
 class OddRequests:
-    """An endless source of requests, which depends only on the random generator."""
+    """Generates requests without end; they depend only on the random generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -177,7 +178,7 @@ class OddRequests:
         return self._broken(data) if self._rng.random() < 0.7 else data
 
     def _changed(self, value: Any) -> Any:
-        """Returns a copy in which one random part is changed, missing, or duplicated."""
+        """Returns a copy in which one random part is changed, removed or duplicated."""
         if isinstance(value, dict) and value and self._rng.random() < 0.85:
             key = self._rng.choice(list(value))
             copy = dict(value)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server in a temporary folder, which can be stopped and started."""
+"""Runs a real PostgreSQL server in a temporary folder, which can be stopped and started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_S = 60.0
 
 
 def binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`; None: no server is installed."""
+    """Returns the folder of `initdb` and `postgres`; None if no server is installed."""
     program = shutil.which("postgres")
     folders = [Path(program).resolve().parent] if program else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -26,8 +26,8 @@ def binaries() -> Path | None:
 
 
 class PostgresServer:
-    """Listens on a Unix socket in a folder of its own; `url` is its database. Raises FileNotFoundError if none is
-    installed, RuntimeError if it does not start."""
+    """A server that listens on a Unix socket in its own folder; `url` is its database. Raises FileNotFoundError if
+    none is installed, RuntimeError if it does not start."""
 
     def __init__(self) -> None:
         folder = binaries()
@@ -56,7 +56,7 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Starts the server; returns when it answers."""
         words = [self._postgres, "-D", self._folder / "data", *QUICK, "-k", str(self._folder)]
         log = self._folder / "log"
         with log.open("a") as file:
@@ -72,7 +72,7 @@ class PostgresServer:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ends it as an administrator does who does not wait for its clients."""
+        """Stops the server without waiting for its clients (PostgreSQL's fast shutdown)."""
         self._server.send_signal(signal.SIGINT)
         self._server.wait(timeout=60)
 

@@ -1,4 +1,4 @@
-"""What a machine may do to a gateway while four people talk, each as a function of an empty folder."""
+"""Fault scenarios of one machine while four people talk, each a function of an empty folder."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from openclaw_test.loop.real_loop import Loop, free_port, running_loop
 from openclaw_test.loop.scripted_people import People
 
 A_FEW = 12
-"""Answers before, during and after a fault scenario."""
+"""Number of answers before, during and after a fault scenario."""
 STREAMS = 16
 SLOW_TOKEN_S = 0.05
 DOWN_S = 3.0
-"""How long the database's server is away."""
+"""Seconds for which the database server is stopped."""
 FILES = 256
 CONNECTIONS = 400
 Result = dict[str, Any]
 
 
 def request_counts(people: People, probe: AvailabilityProbe | None = None) -> Result:
-    """Returns counts of answers and failures, and the longest answer in seconds."""
+    """Returns the counts of answers and failures, and the longest answer in seconds."""
     kinds = Counter(_kind(failure) for _, failure in people.failures)
 
     waits = [one.ended - one.begun for one in people.seen]
@@ -56,13 +56,13 @@ def request_counts(people: People, probe: AvailabilityProbe | None = None) -> Re
 
 
 def _kind(failure: str) -> str:
-    """The code of an error, or the beginning of its text."""
+    """Returns the code of an error, or the beginning of its text."""
     code = re.search(r"[\"']code[\"']: ?[\"'](\w+)", failure)
     return code[1] if code else failure[:60]
 
 
 async def postgresql(folder: Path) -> Result:
-    """The server is stopped for some seconds and started, twice."""
+    """Stops the database server for some seconds and starts it, twice."""
     try:
         server = PostgresServer()
     except FileNotFoundError as error:
@@ -82,7 +82,7 @@ async def postgresql(folder: Path) -> Result:
 
 
 async def postgresql_of_a_loop(folder: Path) -> Result:
-    """The same below the whole loop, which goes on to train."""
+    """Does the same under the whole loop, which must continue to train."""
     try:
         server = PostgresServer()
     except FileNotFoundError as error:
@@ -103,13 +103,13 @@ async def postgresql_of_a_loop(folder: Path) -> Result:
 
 
 def _newer_weights(loop: Loop) -> None:
-    """Waits until a version is live that is not yet. Raises TimeoutError."""
+    """Waits until a newer version is live. Raises TimeoutError."""
     before = loop.status()["weight_version"]
     loop.wait_for(lambda: loop.status()["weight_version"] > before, START_S, "training after it")
 
 
 async def clock(folder: Path) -> Result:
-    """The clock is set an hour on, two hours back, and right again."""
+    """Sets the clock one hour ahead, two hours back, and right again."""
     offset = folder / "offset"
     offset.write_text("0")
     with started(folder, clock=offset) as gateway, AvailabilityProbe(gateway.port) as probe:
@@ -124,7 +124,7 @@ async def clock(folder: Path) -> Result:
 
 
 async def full_disk(folder: Path) -> Result:
-    """The disk of the buffer is full for two seconds."""
+    """Fills the disk of the buffer for two seconds."""
     with disk(folder / "buffer"), started(folder) as gateway, AvailabilityProbe(gateway.port) as probe:
         ballast = folder / "buffer" / "ballast"
         async with talking(gateway.url) as people:
@@ -141,7 +141,7 @@ async def full_disk(folder: Path) -> Result:
 
 
 async def read_only(folder: Path) -> Result:
-    """A gateway is started on a folder that it may not write; then the folder is writable again."""
+    """Starts a gateway on a read-only folder, then makes the folder writable."""
     with disk(folder / "buffer"):
         with started(folder) as gateway:
             async with talking(gateway.url) as people:
@@ -161,7 +161,7 @@ async def read_only(folder: Path) -> Result:
 
 
 async def descriptors(folder: Path) -> Result:
-    """Each process may open 256 files, and 400 connections are open that ask for nothing."""
+    """Limits each process to 256 open files while 400 idle connections are open."""
     with started(folder, files=FILES) as gateway:
         async with talking(gateway.url) as people:
             await answers(people, A_FEW)
@@ -175,7 +175,7 @@ async def descriptors(folder: Path) -> Result:
 
 
 async def cut_log(folder: Path) -> Result:
-    """All processes are killed, and the second half of SQLite's write-ahead log is gone: its turns are lost."""
+    """Kills all processes and removes the second half of SQLite's write-ahead log; the turns in it are lost."""
     with started(folder) as gateway:
         async with talking(gateway.url) as people:
             await answers(people, A_FEW)
@@ -195,7 +195,7 @@ async def cut_log(folder: Path) -> Result:
 
 
 async def two_launchers(folder: Path) -> Result:
-    """A run is started in a folder in which one runs."""
+    """Starts a run in a folder in which another one runs."""
     return await asyncio.to_thread(_launch_twice, folder)
 
 
@@ -208,7 +208,8 @@ def _launch_twice(folder: Path) -> Result:
 
 
 def start_again(loop: Loop, port: int) -> Result:
-    """Runs the launch script once more in the folder of a loop: how that ends, and whether the loop goes on."""
+    """Runs the launch script once more in the folder of a loop; returns its result, and whether the loop
+    continues."""
     serving = loop.pids("gateway")
     second = subprocess.run(
         ["bash", str(loop.script)], env={**loop.env, "PORT": str(port)}, cwd=ROOT, capture_output=True, text=True,
@@ -222,7 +223,7 @@ def start_again(loop: Loop, port: int) -> Result:
 
 
 async def planned_restart(folder: Path) -> Result:
-    """SIGHUP under sixteen streams."""
+    """Sends SIGHUP while sixteen answers stream."""
     with started(folder, token_s=SLOW_TOKEN_S) as gateway, AvailabilityProbe(gateway.port) as probe:
         async with ChatClient(gateway.url) as client:
             ask = [{"role": "user", "content": "hello"}]

@@ -1,11 +1,13 @@
-"""A thousand people who are silent and 64 who talk without a pause, for ten minutes: errors, and memory of each process.
+"""Runs a thousand idle people and 64 who talk without a pause, for ten minutes; measures errors and the memory of
+each process.
 
-`bash lab/run.sh benchmarks.faults.soak` starts the loop in a temporary folder, learning included, and
-prints one JSON line. The silent ones ask once at the beginning and go on with their conversation at the end. Memory
-is each process's own (unique set size, MiB): the median of the last fifth over that of the first fifth after the
-warm-up. A day at a low rate, a line of what was so far every ten minutes:
+`bash lab/run.sh benchmarks.faults.soak` starts the loop in a temporary folder, with training, and prints one JSON
+line. Idle people send one message at the beginning and continue their conversation at the end. Memory is the unique
+set size of each process in MiB: the median of the last fifth over that of the first fifth after the warm-up. A day at
+a low rate, with a line of results so far every ten minutes:
 
-`bash lab/run.sh benchmarks.faults.soak --hours 24 --idle 16 --busy 2 --reading 10 --warm-answers 200`"""
+`bash lab/run.sh benchmarks.faults.soak --hours 24 --idle 16 --busy 2 --reading 10 --warm-answers 200`
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ TELL_EVERY_S = 600.0
 
 
 def processes_of(loop: Loop) -> Iterator[tuple[str, psutil.Process]]:
-    """(role and pid, process) of all that runs, Ray's own included."""
+    """Yields (role and pid, process) of all running processes, including Ray's own."""
     for entry in httpx.get(f"{loop.url}/admin/processes", timeout=30.0).json():
         process = psutil.Process(entry["pid"])
         yield f"{entry['role']} {entry['pid']}", process
@@ -50,7 +52,7 @@ def processes_of(loop: Loop) -> Iterator[tuple[str, psutil.Process]]:
 
 
 async def watch(loop: Loop, done: asyncio.Event, memory: dict[str, list[float]]) -> None:
-    """Notes the memory of every process, again and again."""
+    """Records the memory of each process periodically."""
     while not done.is_set():
         for name, process in await asyncio.to_thread(lambda: list(processes_of(loop))):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -68,7 +70,7 @@ class SilentOne:
         self._messages = [OPENING]
 
     async def speak(self) -> str | None:
-        """Returns what failed."""
+        """Sends a message; returns the failure, or None."""
         answer = await self._client.chat(self._messages, session_id=self._scope, max_tokens=40)
         self._messages = [
             *self._messages,
@@ -79,7 +81,7 @@ class SilentOne:
 
 
 async def all_speak(silent: list[SilentOne]) -> list[str]:
-    """Everybody speaks once; returns what failed."""
+    """Lets each person send one message; returns the failures."""
     room = asyncio.Semaphore(AT_A_TIME)
 
     async def one(who: SilentOne) -> str | None:
@@ -121,7 +123,7 @@ async def soak(loop: Loop, args: argparse.Namespace) -> dict[str, object]:
 
 
 async def pass_time(seconds: float, people: People) -> None:
-    """Waits, and prints now and then how it goes."""
+    """Waits, and prints the state at intervals."""
     began = time.monotonic()
     while (left := began + seconds - time.monotonic()) > 0:
         await asyncio.sleep(min(left, TELL_EVERY_S))
@@ -131,14 +133,14 @@ async def pass_time(seconds: float, people: People) -> None:
 
 
 def continued(loop: Loop) -> int:
-    """Counts sessions whose second turn was recognised as the continuation of the first."""
+    """Returns the number of sessions whose second turn was recognised as the continuation of the first."""
     rows = loop.turns("session_id, parent_id")
     return sum(row["session_id"].startswith("silent-") and row["parent_id"] is not None for row in rows)
 
 
 def growth(memory: dict[str, list[float]]) -> dict[str, object]:
-    """{process: [MiB in the first fifth, in the last, growth]}, the median of each fifth, and the processes that were
-    not there all the time."""
+    """Returns {process: [MiB in the first fifth, in the last, growth]}, each the median of a fifth, and the processes
+    that did not run all the time."""
     looks = max(map(len, memory.values()))
     by_name: dict[str, list[float]] = {}
     fifths: dict[str, list[float]] = {}
@@ -167,7 +169,7 @@ def main() -> None:
     args = parser.parse_args()
     args.minutes = args.minutes if args.hours is None else 60 * args.hours
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of the gateway too
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for the gateway too, which inherits it
     with tempfile.TemporaryDirectory() as folder, running_loop(Path(folder) / "run") as loop:
         began = time.monotonic()
         result = asyncio.run(soak(loop, args))

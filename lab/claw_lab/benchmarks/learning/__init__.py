@@ -1,1 +1,1 @@
-"""What a model learns from people, and what judges and gate decide."""
+"""Measures how a model learns from people, and how judges and the gate decide."""

@@ -1,10 +1,11 @@
-"""Several people with opposite preferences on one base: an adapter each against one shared policy, in the real loop.
+"""Compares an adapter for each of several people with opposite preferences with one shared policy, in the real loop.
 
-`bash lab/run.sh benchmarks.learning.adapters_of_people` starts the hybrid's launch script, once with --train-adapters and
-once without, and lets scripted users with named keys talk at the same time. After some sessions, each waits until their
-turns are trained, so that sessions can be compared on machines of any speed. It prints one JSON line a run: for each
-person the sessions until 0.8 of fresh replies please, the shares along the way, and the seconds. `--people` names tastes;
-`--alone` measures each of them in a run of their own too."""
+`bash lab/run.sh benchmarks.learning.adapters_of_people` starts the hybrid's launch script, once with --train-adapters
+and once without; scripted users with named keys talk at the same time. After some sessions, each user waits until
+their turns are trained, so that sessions are comparable on machines of any speed. It prints one JSON line for each
+run: for each person the sessions until 0.8 of fresh replies please, the shares over time, and the seconds. `--people`
+names tastes; `--alone` also measures each of them in its own run.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ TARGET = 0.8
 
 @dataclass
 class Person:
-    """One scripted user: their key is named after them, and so is their adapter.
+    """A scripted user; the key and the adapter have the same name.
 
     Attributes:
-        seed: of what they say; the same when they are alone.
-        shares: share of fresh replies that please, after each look.
-        reached: sessions until two looks in a row reach the target; None: not yet.
-        accuracy: share of right replies in the last look.
-        version: of the weights that gave these: of their adapter, or of the shared policy.
+        seed: of the messages; the same in a run alone.
+        shares: share of fresh replies that please, at each measurement.
+        reached: sessions until two measurements in a row reach the target; None: not yet.
+        accuracy: share of right replies at the last measurement.
+        version: of the measured weights, of the adapter or of the shared policy.
     """
 
     name: str
@@ -72,22 +73,22 @@ SELECT (SELECT COUNT(*) FROM turn WHERE key_name = :name AND state = 'answered')
 
 
 def untrained(run_dir: Path, name: str) -> int:
-    """Turns of the key `name` that wait for the judge or for a training step."""
+    """Returns the number of turns of the key `name` that wait for the judge or for a training step."""
     address = f"file:{run_dir}/buffer/buffer.db?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30.0)) as database:
         return int(database.execute(_UNTRAINED, {"name": name}).fetchone()[0])
 
 
 async def until_trained(run_dir: Path, person: Person) -> None:
-    """Raises TimeoutError after ten minutes."""
+    """Waits until all turns of a person are trained; raises TimeoutError after ten minutes."""
     async with asyncio.timeout(600.0):
         while untrained(run_dir, person.name):
             await asyncio.sleep(1.0)
 
 
 async def learn(loop: Loop, person: Person, options: argparse.Namespace, is_over: Callable[[], bool]) -> None:
-    """Sessions of one person, `--at-once` at a time. After every `--look-every` of them: training, and a look at fresh
-    prompts."""
+    """Runs the sessions of one person, `--at-once` at a time. After every `--look-every` sessions it waits for
+    training and measures replies to fresh prompts."""
     taste, learning = BY_NAME[person.taste], Learning()
     user = ScriptedUser(person.seed, taste=taste)
     async with ChatClient(loop.url, api_key=person.key) as client:
@@ -114,7 +115,8 @@ async def learn(loop: Loop, person: Person, options: argparse.Namespace, is_over
 async def learn_together(
     loop: Loop, people: Sequence[Person], options: argparse.Namespace, to_the_end: bool
 ) -> None:
-    """Returns when everybody has what they want; `to_the_end`: after all sessions, since others can undo it."""
+    """Runs the sessions of all people; returns when each has reached the target, or with `to_the_end` after all
+    sessions, since others can undo it."""
 
     def is_over() -> bool:
         return not to_the_end and all(one.reached is not None for one in people)
@@ -123,7 +125,7 @@ async def learn_together(
 
 
 def measure(kind: str, tastes: Sequence[str], options: argparse.Namespace) -> dict[str, object]:
-    """One run of the real loop.
+    """Runs the real loop once and returns its measurements.
 
     Args:
         kind: `adapters`: an adapter for each person; `shared`: one policy for all, with LoRA of the same rank.
@@ -168,7 +170,7 @@ def measure(kind: str, tastes: Sequence[str], options: argparse.Namespace) -> di
 
 
 def files_of_adapters(run_dir: Path) -> float:
-    """Size of the files of all adapters, in MiB."""
+    """Returns the size of the files of all adapters, in MiB."""
     files = (run_dir / "checkpoints" / "policies").rglob("*")
     return round(sum(path.stat().st_size for path in files if path.is_file()) / 2**20, 1)
 

@@ -1,12 +1,13 @@
-"""Which bad updates the gate stops, and where; what those do that it does not; how many good ones it rejects; its cost.
+"""Measures which bad updates the gate stops and at which stage, the harm of those that pass, the share of good
+updates that it rejects, and its cost.
 
-`bash lab/run.sh benchmarks.learning.bad_updates --results bad.jsonl` lets students talk with the gated loop
-of one process (every update of theirs is a good one), then spoils updates in ten ways from the live state of each, ten
-of each kind in all, at 1, 3 and 10 times the learning rate in turn where they are trained. With --drift also many of
-each kind one on the other, at the usual rate: what a person gets who goes on.
+`bash lab/run.sh benchmarks.learning.bad_updates --results bad.jsonl` lets students talk with the gated loop of one
+process (all their updates are good), then makes bad updates of ten kinds from the live state of each, ten of each
+kind in total; the trained ones at 1, 3 and 10 times the learning rate in turn. With --drift it also makes many of
+each kind in a row, at the usual rate.
 
-Each finding is a line of the file; recorded updates are not measured again, so the program can be ended (--minutes) and
-started again. At the end it prints the table.
+Each result is a line of the file; recorded updates are not measured again, so the program can be ended (--minutes)
+and restarted. At the end it prints the table.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Row = dict[str, Any]
 
 
 class Results:
-    """Findings in a file, one a line, by the kind of update."""
+    """Stores results in a file, one a line, by the kind of update."""
 
     def __init__(self, path: Path, minutes: float) -> None:
         self.path, self.end = path, time.monotonic() + 60 * minutes
@@ -57,7 +58,7 @@ class Results:
 
 
 def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Results) -> None:
-    """One student's talk, and the bad updates that start from its end."""
+    """Runs one student's conversation, and the bad updates that start from its end."""
     attempts = [(kind, number) for number in range(options.each) for kind in options.kinds]
     todo = [one for one in attempts if not results.has(what="bad", seed=seed, kind=one[0], number=one[1])]
     drifts = [
@@ -94,7 +95,7 @@ def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Re
 
 
 def good(loop: GatedLoop) -> Row:
-    """Of the student's own updates."""
+    """Returns the row of the student's own updates."""
     trained = sum(step["train_seconds"] for step in loop.metrics)
     examined = sum(one["seconds"] for one in loop.measurements)
     return {
@@ -112,14 +113,14 @@ def good(loop: GatedLoop) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: bad updates by kind, then those one on the other, then the good ones."""
+    """Returns Markdown tables: single bad updates by kind, bad updates in a row, and good updates."""
     lines = [*single_updates(rows), "", *drifts(rows), "", *good_updates(rows)]
     return "\n".join(lines)
 
 
 def single_updates(rows: list[Row]) -> list[str]:
-    """Returns falls of greedy accuracy: of versions that answered users, and of those that went on answering after
-    their questions."""
+    """Returns rows with the fall of greedy accuracy: of versions that answered users, and of those that stayed live
+    after all questions."""
     lines = [
         "| kind | updates | stopped before it answered, by | gone back from | stayed | largest fall that answered "
         "| that stayed | stayed with two points less |",

@@ -1,11 +1,13 @@
-"""Does the first batch of a language model go live at any learning rate, and how far does it move the model?
+"""Measures at which learning rates the first batch of a language model passes the gate, and how far it moves the
+model.
 
 `bash lab/run.sh benchmarks.learning.first_batch MODEL` lets people complain about the first answers of a small
-language model, trains one batch of these hinted turns with the flags of
-openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh, and puts the update before the gate, in one process: the
+language model, trains one batch of these turns with hints by the flags of
+openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh, and lets the gate examine the update, in one process: the
 real trainer, judge, store and gate. For each learning rate and each number of turns it prints one JSON line: whether
 the update is live, the KL of the live step and of the whole step (nats a token), the remaining share of the step, and
-the number of quarantined samples. The last line has them all."""
+the number of quarantined samples. The last line contains all of them.
+"""
 
 from __future__ import annotations
 
@@ -46,22 +48,22 @@ QUESTIONS = (
 )
 OWN = ("hf-checkpoint", "run-dir", "save", "rl-buffer-dir", "lr", "rollout-batch-size", "on-weights-rejected-path",
        "gate-facts")  # fmt: skip
-"""Flags that the local loop sets itself, or has no use for: it records rejections without the hook, and its one engine
-cannot be asked facts of the pool while people talk to it."""
+"""Flags that the local loop sets itself or does not use: it records rejections without the hook, and its one engine
+cannot answer questions about facts while people talk to it."""
 _LINE = re.compile(r"^  --(\S+) +(.*?)  \[(?:script|variable [A-Z_]+)\]$", re.MULTILINE)
 
 
 def script_flags(script: Path, model: str) -> dict[str, str]:
-    """The flags that a launch script gives the driver, by name, as its plan prints them."""
+    """Returns the driver flags of a launch script by name, as its plan prints them."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "DRY_RUN": "1", "MODEL_PATH": model, "RUN_DIR": folder, "VENV": sys.prefix}
-        env |= {"PORT": str(free_port())}  # a plan is refused if another program holds the port
+        env |= {"PORT": str(free_port())}  # a plan is rejected if another program uses the port
         plan = subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=True).stdout
     return dict(_LINE.findall(plan))
 
 
 def words_of(flags: dict[str, str]) -> list[str]:
-    """The command line that such flags came from."""
+    """Returns the command line of such flags."""
     words: list[str] = []
     for name, value in flags.items():
         if value in ("True", "False"):
@@ -75,7 +77,7 @@ def words_of(flags: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class ScriptSetting(Setting):
-    """What a launch script trains with; `extra` are its words."""
+    """The training settings of a launch script; `extra` are its flags."""
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
         return [
@@ -93,7 +95,7 @@ def setting_of(flags: dict[str, str], lr: float, turns: int, more: Sequence[str]
 
 
 def complain(loop: GatedLoop, questions: Sequence[str], rng: random.Random) -> None:
-    """Asks each question in a session of its own, and complains about the answer."""
+    """Asks each question in a new session, and complains about the answer."""
     talks = [Talk([], f"session-{uuid.uuid4().hex[:8]}", person="ada") for _ in questions]
     for talk, question in zip(talks, questions, strict=True):
         loop.follow(talk, question)
@@ -103,7 +105,7 @@ def complain(loop: GatedLoop, questions: Sequence[str], rng: random.Random) -> N
 
 
 def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str, Any]:
-    """People complain once each about the first answers; the result of the update."""
+    """Lets people complain once each about the first answers; returns the result of the update."""
     began, rng = time.monotonic(), random.Random(seed)
     loop = GatedLoop(chat, setting, seed)
     try:
@@ -112,7 +114,7 @@ def first_batch(chat: ChatModel, setting: ScriptSetting, seed: int) -> dict[str,
         while asked and not updates:
             complain(loop, asked, rng)
             updates = loop.learn()
-            # the judge by rules finds no hint in some complaints, and the batch waits for one more
+            # the rules judge finds no hint in some complaints, and then the batch needs one more
             topics = topics[len(asked) :]
             asked = topics[:1]
         measurements = loop.measurements[-1] if loop.measurements else {}

@@ -1,9 +1,10 @@
-"""Compares two model folders on every held-out prompt of `./claw progress`, without a run.
+"""Compares two model folders on all held-out prompts of `./claw progress`, without a run.
 
-`bash lab/run.sh benchmarks.learning.folders BASE VERSION --wish brief` serves one folder after the other by the embedded
-engine and prints the report's rows, each before and after, as one JSON line. VERSION is a version of a run
-(RUN_DIR/weights/N, or a copy). With `--before SENTENCE` the second model reads a sentence before each everyday question:
-BASE with the wish's plain sentence is the teacher. Replies are kept in --replies, so a folder is asked once.
+`bash lab/run.sh benchmarks.learning.folders BASE VERSION --wish brief` serves both folders in turn with the embedded
+engine and prints the rows of the report, before and after, as one JSON line. VERSION is a version of a run
+(RUN_DIR/weights/N, or a copy). With `--before SENTENCE` the second model reads a sentence before each everyday
+question: BASE with the preference's plain sentence is the teacher. Replies are stored in --replies, so that each
+folder answers once.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ WISHES = {
     "greeting": "Please greet me before you answer.",
 }
 LONGEST = 160
-"""Tokens of a reply, as in `./claw progress`."""
+"""Maximum tokens of a reply, as in `./claw progress`."""
 LIMIT_SECONDS = 7200.0
-"""Longest time for all replies of one folder."""
+"""Maximum seconds for all replies of one folder."""
 IN_FLIGHT = 64
-"""Prompts that are answered at a time: nobody else talks to this engine."""
+"""Prompts answered at a time; this engine has no other clients."""
 
 
 def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
-    """Greedy replies by the id of their prompt."""
+    """Returns greedy replies by prompt id."""
     prompts = HintedPrompts.of(folder)
     asked = [
         Asked(prompts.asked(_with_sentence(item, before), True, LONGEST), LONGEST, greedy=True)
@@ -64,7 +65,8 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
 
 
 def _with_sentence(item: Item, before: str | None) -> list[Message]:
-    """The sentence stands where the dreams' teacher reads it, and only before questions without a wish of their own."""
+    """Returns the prompt with the sentence as the dreams' teacher reads it, only for questions without a request
+    about form."""
     if before is None or item.group != "in_scope":
         return item.messages
     *earlier, last = item.messages
@@ -72,7 +74,8 @@ def _with_sentence(item: Item, before: str | None) -> list[Message]:
 
 
 def kept_replies(kept: Path, folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
-    """Replies from a file of earlier calls for the same weights and sentence; only prompts that it lacks are asked."""
+    """Returns replies from the file of earlier calls for the same weights and sentence; only missing prompts are
+    asked."""
     weights = folder / "model.safetensors"
     about = [str(folder.resolve()), weights.stat().st_mtime_ns, before, dtype, LONGEST]
     file = kept / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.json"

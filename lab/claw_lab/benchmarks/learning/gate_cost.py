@@ -1,10 +1,10 @@
-"""What the gate costs a real run, from its metrics.jsonl.
+"""Reports the cost of the gate in a real run, from its metrics.jsonl.
 
-`bash lab/run.sh benchmarks.learning.gate_cost RUN_DIR` prints one JSON line. `held_over_training`: the time
-by which examinations held the trainer up, over the time that it trained, of all updates; `held_median_s`: of one.
-`late_s`: by how much later a version answers for it, on average: candidates answer while the next batch trains.
-`training_beside_s`: a step that trained at the same time, `training_s`: any. Questions after the switch delay
-nothing; their processor time is in `bad_updates.py`.
+`bash lab/run.sh benchmarks.learning.gate_cost RUN_DIR` prints one JSON line. `held_over_training`: the time for which
+gate checks blocked the trainer, over the training time, of all updates; `held_median_s`: the same of one update.
+`late_s`: mean delay of a version by the gate; candidates answer while the next batch trains. `training_beside_s`:
+seconds of a training step that ran during a check, `training_s`: of any step. Questions after the switch delay
+nothing; `bad_updates.py` measures their processor time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = dict[str, float]
 
 
 def cost(rows: Sequence[Row]) -> dict[str, float]:
-    """Of the rows of a metrics.jsonl; {} where the gate examined nothing."""
+    """Returns the costs from the rows of a metrics.jsonl; {} if the gate examined nothing."""
     examined = [row for row in rows if HELD in row and TRAINED in row]
     if not examined:
         return {}

@@ -1,10 +1,11 @@
-"""How often a judge agrees with labelled next states: all of them and the clear ones, by language.
+"""Measures how often a judge agrees with labelled next states: with all, and with the clear ones, by language.
 
-`bash lab/run.sh benchmarks.learning.judge_agreement` measures the rules on the lists in
-tests/openclaw/judge/data and prints one JSON line. `opposite` is the share of the clear ones that got the opposite sign,
-which trains the wrong way; a 0 only trains nothing. `--recorded` measures on the lists in data/recorded instead,
-whose lines have more fields: see `recorded_agreement`. The judge's own flags choose another judge (`--backend openai
---judge-url URL --judge-model NAME`)."""
+`bash lab/run.sh benchmarks.learning.judge_agreement` measures the rules on the lists in tests/openclaw/judge/data and
+prints one JSON line. `opposite` is the share of clear lines that got the opposite sign, which trains in the wrong
+direction; a 0 only trains nothing. `--recorded` measures on the lists in data/recorded, whose lines have more fields:
+see `recorded_agreement`. The judge's own flags select another judge (`--backend openai --judge-url URL --judge-model
+NAME`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
 
 
 def question_of(row: dict[str, Any]) -> JudgeQuestion:
-    """The question that a labelled line asks."""
+    """Returns the judge's question for a labelled line."""
     roles = {message["role"] for message in row["next"]}
     return JudgeQuestion(
         response=row["response"],
@@ -40,7 +41,7 @@ def question_of(row: dict[str, Any]) -> JudgeQuestion:
 
 
 async def score(backend: JudgeBackend, row: dict[str, Any], votes: int, threshold: float) -> float | None:
-    """The judge's score; None when it failed."""
+    """Returns the judge's score; None if it failed."""
     try:
         return majority_score(await backend.eval_votes(question_of(row), votes), threshold)
     except JudgeError as error:
@@ -49,7 +50,7 @@ async def score(backend: JudgeBackend, row: dict[str, Any], votes: int, threshol
 
 
 async def found_hint(backend: JudgeBackend, row: dict[str, Any], votes: int, longest: int) -> bool | None:
-    """Returns whether the judge finds a hint in the next state; None when it failed."""
+    """Returns whether the judge finds a hint in the next state; None if it failed."""
     try:
         return bool(find_hints(await backend.hint_votes(question_of(row), votes), longest).hints)
     except JudgeError as error:
@@ -58,12 +59,12 @@ async def found_hint(backend: JudgeBackend, row: dict[str, Any], votes: int, lon
 
 
 def share(hits: Sequence[bool]) -> float | None:
-    """The share of True, in three digits; None of nothing."""
+    """Returns the share of True with three digits; None for an empty sequence."""
     return round(sum(hits) / len(hits), 3) if hits else None
 
 
 def agreement(rows: list[dict[str, Any]], scores: list[float | None]) -> dict[str, Any]:
-    """Shares of agreement: all and clear, in all and by language."""
+    """Returns the shares of agreement: all and clear lines, in total and by language."""
     pairs = list(zip(rows, scores, strict=True))
     signs = [row["label"] * (score or 0) < 0 for row, score in pairs if row["clear"]]
     shares: dict[str, Any] = {"lines": len(rows), "failed": scores.count(None)}
@@ -81,8 +82,8 @@ def agreement(rows: list[dict[str, Any]], scores: list[float | None]) -> dict[st
 
 
 def clear_shares(pairs: list[tuple[dict[str, Any], float | None]]) -> dict[str, Any]:
-    """Of clear lines and their scores: the shares of right ones, of opposite signs, of signs given where the label
-    is 0 (`invented`), and of silence where the label is a sign (`missed`)."""
+    """Returns the shares of clear lines: right scores, opposite signs, signs where the label is 0 (`invented`), and
+    zeros where the label is a sign (`missed`)."""
     return {
         "lines": len(pairs),
         "right": share([row["label"] == score for row, score in pairs]),
@@ -95,8 +96,8 @@ def clear_shares(pairs: list[tuple[dict[str, Any], float | None]]) -> dict[str, 
 def recorded_agreement(
     rows: list[dict[str, Any]], scores: list[float | None], hints: list[bool | None]
 ) -> dict[str, Any]:
-    """Agreement on recorded lines: the clear ones by kind and by a person's language; of all of them, the failed tool
-    calls that were judged +1, and the messages that became a hint, by what they are."""
+    """Returns the agreement on recorded lines: clear lines by kind and language; of all lines, failed tool calls
+    judged +1, and the messages that became a hint, by kind."""
     pairs = list(zip(rows, scores, strict=True))
     clear = [(row, score) for row, score in pairs if row["clear"]]
     people = [(row, score) for row, score in clear if row["kind"] != "tool"]
@@ -123,7 +124,7 @@ def recorded_agreement(
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Agreement on each list, and judgements a second over all of them."""
+    """Returns the agreement on each list, and the judgements per second over all of them."""
     settings = load_settings(args)
     backend = make_backend(settings, JudgeMetrics(settings.judge_backend))
     limit = asyncio.Semaphore(settings.judge_concurrency)

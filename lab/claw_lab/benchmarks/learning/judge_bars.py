@@ -1,13 +1,13 @@
-"""What the rules judge makes of tools, people and replies of judge models, on the lines that nothing was chosen on.
+"""Measures the rules judge on held-out lines: tools, people and replies of judge models.
 
     bash lab/run.sh benchmarks.learning.judge_bars                  # the rules alone
     bash lab/run.sh benchmarks.learning.judge_bars --embeddings     # with the sentence model
 
-Prints one JSON object: shares, and processor milliseconds a judged turn. It reads the parts `held_out` of the lists in
-tests/openclaw/judge/data, of which clear lines count, and both parts of the replies of judge models, whose reader is
-exact. Languages of fewer than nine lines are left out of the smallest share. `written` are the lines of data/written,
-which are harder: indirect complaints, and requests that speak of lengths, mistakes and thanks. `form` are those of
-data/form: complaints about form, and messages that mention its words.
+Prints one JSON object: shares, and processor milliseconds a judged turn. It reads the clear lines of the parts
+`held_out` of the lists in tests/openclaw/judge/data, and both parts of the replies of judge models, whose parser is
+exact. Languages with fewer than nine lines are excluded from the smallest share. `written` are the lines of
+data/written, which are harder: indirect complaints, and requests that mention lengths, mistakes and thanks. `form`
+are those of data/form: complaints about form, and messages that mention its words.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from openclaw.types import Vote
 
 DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
 SHELLS = "shell exec Bash command terminal"
-"""Parts of the names of tools that take a command."""
+"""Parts of the names of tools that run a command."""
 FEWEST = 9
-"""Lines of a language that has a share of its own."""
+"""Minimum lines of a language for a share of its own."""
 
 Judged = TypeVar("Judged")
 Row = dict[str, Any]
 Pair = tuple[int, int]
-"""A label, and the score."""
+"""(label, score)."""
 
 
 def rows(path: str) -> list[Row]:
@@ -51,7 +51,7 @@ def rows(path: str) -> list[Row]:
 
 
 def of_agent(row: Row) -> JudgeQuestion:
-    """A turn that called a tool of an agent, and its result."""
+    """Returns the question of a turn that called a tool of an agent, with the tool's result."""
     name = "command" if any(part in row["tool"] for part in SHELLS.split()) else "path"
     called = f"{row['tool']}({json.dumps({name: row['command']})})"
     return JudgeQuestion(
@@ -86,7 +86,7 @@ def signs(pairs: list[Pair]) -> dict[str, float | int]:
 
 @dataclass(frozen=True)
 class Judge:
-    """What gives votes and hints."""
+    """A judge that gives votes and hints."""
 
     vote: Callable[[JudgeQuestion], Vote]
     hint: Callable[[JudgeQuestion], str]
@@ -96,14 +96,14 @@ RULES = Judge(vote_by_rules, hint_by_rules)
 
 
 def with_sentences() -> Judge:
-    """The rules with the sentence model, which has read a sentence already."""
+    """Returns the rules with the sentence model, after a warm-up sentence."""
     backend = SentenceBackend(Head(Encoder()))
     backend.vote(of_person({"request": "hello", "answer": "Hello!", "text": "thanks"}))
     return Judge(backend.vote, backend.hint)
 
 
 class Clock:
-    """Scores questions, and counts the processor time that it takes."""
+    """Scores questions and sums the processor time."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
@@ -124,13 +124,13 @@ class Clock:
 
 
 def written_rows() -> list[Row]:
-    """The lines of data/written for reports, with answers as long as real ones."""
+    """Returns the held-out lines of data/written, with answers of realistic length."""
     return [{**row, "answer": lengthened(row)} for row in rows("written/held_out.jsonl")]
 
 
 def of_written(clock: Clock) -> dict[str, Any]:
-    """Feedback and requests of data/written; form complaints that get the sentence which asks for the form
-    (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
+    """Returns shares of data/written: feedback and requests judged right; form complaints that get the plain sentence
+    of their form (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
     chat: defaultdict[str, list[Pair]] = defaultdict(list)
     new: list[Pair] = []
     forms: list[bool] = []
@@ -154,8 +154,8 @@ def of_written(clock: Clock) -> dict[str, Any]:
 
 
 def of_form(clock: Clock) -> dict[str, Any]:
-    """Complaints about form of data/form: judged -1, with the sentence that asks for the form, with another; and
-    messages that only mention such words: right, and with a sentence."""
+    """Returns shares of data/form: complaints judged -1, with the right plain sentence, with another; mentions judged
+    right, and with a plain sentence."""
     marked: defaultdict[str, list[bool]] = defaultdict(list)
     signs_of: defaultdict[bool, list[Pair]] = defaultdict(list)
     others, mentions = [], []
@@ -182,7 +182,7 @@ def of_form(clock: Clock) -> dict[str, Any]:
 
 
 def asked_form(hint: str) -> str | None:
-    """Returns the kind of complaint whose plain sentence begins a hint; None if none does."""
+    """Returns the kind of complaint whose plain sentence begins a hint; None if there is none."""
     if hint.startswith(tuple(AT_ONCE.values())):
         return "nogreeting"
     pole = asked_plainly(hint)

@@ -1,8 +1,10 @@
-"""Measures what a person's ratings add to the head of the judge's sentence model.
+"""Measures how a person's ratings improve the head of the judge's sentence model.
 
 `bash lab/run.sh benchmarks.learning.learned_judge` adapts the head to four fifths of the lines of one writer of
-`openclaw_test.people.everyday_talk`, as if the writer had rated each, and measures it on the last fifth, five times a
-writer. The last line on standard output is one JSON object: shares by writer, of the head as it ships and adapted."""
+`openclaw_test.people.everyday_talk`, as if the writer had rated each, and measures it on the other fifth, five times
+for each writer. The last line on standard output is one JSON object: shares by writer, of the shipped head and of the
+adapted one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Did a model learn a person's wishes and lose nothing? Five classes of held-out prompts, before and after.
+"""Measures whether a model learned a person's preferences and kept its other abilities.
+
+It asks five classes of held-out prompts, before and after.
 
     bash lab/run.sh benchmarks.learning.lost_nothing --before http://127.0.0.1:30000 --save before.json
     bash lab/run.sh benchmarks.learning.lost_nothing --before before.json --after http://127.0.0.1:30000 \\
@@ -6,8 +8,9 @@
 
 `--before` and `--after` are servers, or files of answers that `--save` wrote. The classes (in scope, near scope,
 unrelated, explicit opposite, capability) have at least 200 prompts each by several writers. All answers are greedy,
-neither stored nor trained on. Rows are those of `claw progress`, with the entropy of each token. `--prompted` asks the
-model before with the wishes in its prompt too, if it is a server. The last line on standard output is one JSON object.
+and neither stored nor trained. Rows are those of `claw progress`, with the entropy of each token. `--prompted` also
+asks the earlier model with the preferences in its prompt, if it is a server. The last line on standard output is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ from openclaw.progress.replies import Reply
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
 
 TOP = 20
-"""Likeliest tokens from which the entropy is taken."""
+"""Number of most likely tokens from which the entropy is computed."""
 PARTS = 40
-"""Prompts between two lines about how far it is."""
+"""Prompts between two progress lines."""
 UNITS = {"words": "words", "log_prob": "nats", "entropy": "nats"}
 COMMAND = "bash lab/run.sh benchmarks.learning.lost_nothing"
 
@@ -66,7 +69,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def answers_of(place: str, items: Sequence[Item], max_tokens: int, wishes: Sequence[str] = ()) -> Answers:
-    """Of a server, or of a file. Raises ChatError, ValueError for a file of other settings."""
+    """Returns the answers of a server, or those of a file. Raises ChatError, or ValueError for a file with other
+    settings."""
     if not re.match(r"https?://", place):
         return saved(Path(place), items, max_tokens)
     server = Server(place, os.environ.get("SGLANG_API_KEY"))
@@ -81,7 +85,7 @@ def answers_of(place: str, items: Sequence[Item], max_tokens: int, wishes: Seque
 
 
 def saved(file: Path, items: Sequence[Item], max_tokens: int) -> Answers:
-    """The answers in a file to these prompts. Raises ValueError, OSError."""
+    """Returns the answers to these prompts from a file. Raises ValueError, OSError."""
     read = json.loads(file.read_text("utf-8"))
     if read["max_tokens"] != max_tokens:
         raise ValueError(f"{file} has answers of at most {read['max_tokens']} tokens, not of {max_tokens}")
@@ -96,7 +100,7 @@ def save(file: Path, answers: Answers, max_tokens: int) -> None:
 
 
 def measurements(rows: Sequence[Row], summary: dict[str, float]) -> list[dict[str, Any]]:
-    """Rows and summary by the keys of `lab/reports/README.md`."""
+    """Returns the rows and the summary with the keys of `lab/reports/README.md`."""
     lines = []
     for row in rows:
         one = {
@@ -118,7 +122,7 @@ def measurements(rows: Sequence[Row], summary: dict[str, float]) -> list[dict[st
 
 
 def report(options: argparse.Namespace, rows: Sequence[Row], summary: dict[str, float]) -> dict[str, Any]:
-    """A report in the form of `lab/reports/README.md`."""
+    """Returns a report in the format of `lab/reports/README.md`."""
     wishes = " ".join(f'--wish "{wish}"' for wish in options.wish)
     model = {"model": options.model} if options.model else {}
     return {
@@ -159,7 +163,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when a server or file cannot be used; 2 for a wrong command line."""
+    """Returns the exit status: 0; 1 if a server or file cannot be used; 2 for a wrong command line."""
     options = parse(argv)
     if options.prompted and not re.match(r"https?://", options.before):
         print("error: --prompted needs a server as --before", file=sys.stderr)

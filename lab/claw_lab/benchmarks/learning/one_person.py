@@ -1,11 +1,12 @@
-"""One person in the real loop: how soon a language model learns a wish from talk, and what it keeps.
+"""Measures in the real loop how soon a language model learns one person's preference, and how much it keeps.
 
-`bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20`, during a run of any language model. The
-person asks everyday questions, complains at most twice about an answer in other form than wished, and gives thanks for
-one that pleases. Questions are of several writers, complaints and thanks of one of them
-(`openclaw_test.people.everyday_talk`); held-out questions are those of `./claw progress`, which nothing trains on. Every
-few sessions some held-out questions are asked at temperature 0; before and after, `./claw progress` measures everything.
-The last line on standard output is one JSON object."""
+`bash lab/run.sh benchmarks.learning.one_person --wish brief --sessions 20` runs next to a run of any language model.
+The person asks everyday questions, complains at most twice about an answer of another form, and gives thanks for one
+that pleases. Questions are by several writers, complaints and thanks by one of them
+(`openclaw_test.people.everyday_talk`); held-out questions are those of `./claw progress`, which are never trained.
+Every few sessions some held-out questions are asked at temperature 0; before and after, `./claw progress` measures
+everything. The last line on standard output is one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ from openclaw_test.people.everyday_talk import THANKS, WRITERS, TalkLine, read_t
 from openclaw_test.people.wishes import Messages
 
 IN_A_ROW = 3
-"""First replies in a row that must please."""
+"""Number of first replies in a row that must please."""
 MOST_COMPLAINTS = 2
 JUDGED_WITHIN = 10.0
-"""Seconds in which a judge has seen every turn of a session."""
+"""Seconds within which the judge scores all turns of a session."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Course:
 
     Attributes:
         first: whether the first reply of each session pleased.
-        looks: [sessions, version, share of held-out questions that please].
+        looks: [sessions, version, share of held-out replies that please].
         waits: seconds from the end of a session until another version was live, of sessions that were waited for.
     """
 
@@ -54,7 +55,7 @@ class Course:
     waits: list[float] = field(default_factory=list)
 
     def sessions_until_pleasing(self) -> int | None:
-        """Sessions until `IN_A_ROW` first replies in a row please; None if they never do."""
+        """Returns the sessions until `IN_A_ROW` first replies in a row please; None if they never do."""
         for end in range(IN_A_ROW, len(self.first) + 1):
             if all(self.first[end - IN_A_ROW : end]):
                 return end
@@ -63,7 +64,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Person:
-    """A person with one wish, and all their messages."""
+    """A person with one preference, and all their messages."""
 
     wish: str
     longest: int
@@ -75,7 +76,7 @@ class Person:
         return FORMS[self.wish](reply_of(answer))
 
     async def session(self, client: ChatClient, question: str) -> bool:
-        """One conversation; whether its first reply pleased. Raises RuntimeError if a request fails."""
+        """Runs one conversation; returns whether its first reply pleased. Raises RuntimeError if a request fails."""
         name = f"person-{uuid.uuid4().hex[:12]}"
         messages: Messages = [{"role": "user", "content": question}]
         pleased: list[bool] = []
@@ -96,13 +97,13 @@ def reply_of(answer: Answer) -> Reply:
 
 
 async def look(client: ChatClient, person: Person, questions: Sequence[Messages]) -> float:
-    """Share of held-out questions whose reply at temperature 0 pleases."""
+    """Returns the share of held-out questions whose reply at temperature 0 pleases."""
     answers = await answers_to(client, questions, 4, temperature=0, max_tokens=person.longest)
     return statistics.fmean(person.is_pleased(answer) for answer in answers)
 
 
 async def talk(client: ChatClient, person: Person, options: argparse.Namespace, course: Course) -> None:
-    """All sessions, one after another."""
+    """Runs all sessions, one after another."""
     items = [item for item in all_items() if item.group == "in_scope"]
     held_out = [list(item.messages) for item in chosen(items, options.questions)]
     topics = [line.text for line in read_talk("question")]
@@ -122,7 +123,8 @@ async def live(client: ChatClient) -> int:
 
 
 async def next_version(client: ChatClient, version: int, most: float) -> list[float]:
-    """Seconds until another version is live; [] if none comes within `most`, or the session gave nothing to learn."""
+    """Returns the seconds until another version is live; [] if none comes within `most`, or the session gave no
+    training data."""
     began = time.monotonic()
     while (waited := time.monotonic() - began) < most:
         status = await client.status()
@@ -136,11 +138,11 @@ async def next_version(client: ChatClient, version: int, most: float) -> list[fl
 
 
 def progress(options: argparse.Namespace) -> dict[str, Any]:
-    """The report of `./claw progress`. Raises RuntimeError."""
+    """Returns the report of `./claw progress`. Raises RuntimeError."""
     command = [sys.executable, "-m", "openclaw.progress", "--json", "--sample", str(options.sample)]
     command += ["--url", options.url]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # 3: no person has asked for anything yet, as before the talk.
+    # 3: no person has stated a preference yet, as before the talk.
     if done.returncode not in (0, 3) or not done.stdout:
         raise RuntimeError(done.stderr[-2000:])
     report: dict[str, Any] = json.loads(done.stdout)

@@ -1,9 +1,10 @@
-"""What people do to a model that do not mean well, or mean well and err, while others teach it honestly.
+"""Measures the effect of hostile or careless people on a model that others teach honestly.
 
 `bash lab/run.sh benchmarks.learning.poisoning --kinds liar careless` runs methods x kinds x seeds in this process
-(see claw_lab/offline), and prints one JSON line each: what the honest people think of fresh replies, accuracy, how
-far the model is from its start, and the trained samples of each person. `none` is the same without anybody hostile.
-`--honest` and `--hostile` set the share."""
+(see claw_lab/offline), and prints one JSON line for each: how the honest people rate fresh replies, accuracy,
+distance of the model from its start, and the trained samples of each person. `none` is the same without hostile
+people. `--honest` and `--hostile` set the share.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NOBODY = "none"
 
 
 class Company:
-    """Honest students and hostile people who share one model, a session of each at a time."""
+    """Honest students and hostile people who share one model, one session of each at a time."""
 
     def __init__(self, loop: LocalLoop, kind: str, honest: int, hostile: int, seed: int) -> None:
         self.loop = loop
@@ -43,7 +44,7 @@ class Company:
         self._sessions = 0
 
     def round(self) -> None:
-        """One session of each, a turn of each at a time."""
+        """Runs one session of each person, one turn of each at a time."""
         speakers = [(name, user.session()) for name, user in self.students]
         speakers += [(user.name, user.session()) for user in self.hostile]  # type: ignore[misc]
         live: list[tuple[Any, Talk]] = []
@@ -72,7 +73,7 @@ class Company:
 
 
 def learned_from(store: RolloutStore) -> dict[str, dict[str, int]]:
-    """By person: trained samples with a score of +1 and of -1."""
+    """Returns by person the number of trained samples with scores +1 and -1."""
     with store.database.reading() as connection:
         ids = list(connection.scalars(select(schema.sample.c.id).where(schema.sample.c.state == "trained")))
     counts: dict[str, Counter[str]] = {}
@@ -83,7 +84,7 @@ def learned_from(store: RolloutStore) -> dict[str, dict[str, int]]:
 
 
 def trial(chat: ChatModel, kind: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One company, from the first weights; everything random follows from `seed`."""
+    """Runs one group from the first weights; all randomness follows from `seed`."""
     began = time.monotonic()
     setting = Setting(METHODS[options.method], extra=tuple(options.flags.split()))
     loop = LocalLoop(chat, setting, seed)

@@ -1,9 +1,10 @@
-"""Measures how the rules, and rules and a model together, read eight people's feedback on answers.
+"""Measures how well the rules, alone and with a model, classify eight people's feedback on answers.
 
 `bash lab/run.sh benchmarks.learning.reading` measures the rules alone and with the sentence model; with `--url URL
---model FOLDER`, of an engine that serves a model, also the rules with the reader. Every line of
+--model FOLDER` of an engine that serves a model, also the rules with the language-model reader. Each line of
 `openclaw_test.people.everyday_talk` follows a long answer, a list if it complains about layout, a short answer if it
-asks for more. The last line on standard output is one JSON object."""
+asks for more. The last line on standard output is one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ LIST = "Here is what you can do:\n" + "".join(
 )
 SHORT = "It takes about a month."
 SCORES: dict[Kind, int] = {"thanks": 1, "next": 0}
-"""Of all others -1."""
+"""Scores of these kinds; all others: -1."""
 POLES: dict[Kind, Pole] = {
     "brief": "short", "prose": "prose", "greeting": "greet", "long": "long", "list": "list",
 }  # fmt: skip
@@ -47,8 +48,8 @@ def question(line: TalkLine) -> JudgeQuestion:
 
 
 async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str]:
-    """Lines whose score is right, those with a wrong sign, and plain sentences that ask for the wish or for something
-    else."""
+    """Counts lines with the right score, with a wrong sign, and plain sentences that ask for the right preference or
+    for another."""
     counts: Counter[str] = Counter(lines=len(lines))
     for line in lines:
         (vote,), (hint,) = (

@@ -1,11 +1,13 @@
-"""A small language model in the real loop: does it learn from talk to be brief, and does it keep what it could?
+"""Measures whether a small language model learns brevity from conversations in the real loop, and keeps its
+abilities.
 
-`bash lab/run.sh benchmarks.learning.real_model CORPUS --url http://127.0.0.1:30000 --sessions 48`, where
-CORPUS is the unpacked package chatterbot-corpus. A person asks everyday questions, complains once about an answer of
-more than two sentences, and gives thanks for a short one. Before and after, on questions that are never talked about,
-at temperature 0 and not trained: the share of brief answers, of detailed ones where details are explicitly requested,
-of right answers to trivia, in the whole answer and in its first two sentences. `--sessions 0` only measures. The last
-line on standard output is one JSON object."""
+`bash lab/run.sh benchmarks.learning.real_model CORPUS --url http://127.0.0.1:30000 --sessions 48`, where CORPUS is
+the unpacked package chatterbot-corpus. A person asks everyday questions, complains once about an answer of more than
+two sentences, and gives thanks for a short one. Before and after, on questions that are never talked about, at
+temperature 0 and without training: the share of brief answers, of detailed answers if details are explicitly
+requested, and of right answers to trivia, in the whole answer and in its first two sentences. `--sessions 0` only
+measures. The last line on standard output is one JSON object.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,11 @@ from openclaw_test.loop.readiness import say
 from openclaw_test.people.wishes import Messages
 
 LONGEST = 200
-"""Tokens of an answer."""
+"""Maximum tokens of an answer."""
 
 
 async def replies(client: ChatClient, texts: Sequence[str], at_once: int) -> list[str]:
-    """Greedy answers that are not trained, in the order of the texts."""
+    """Returns greedy answers that are not trained, in the order of the texts."""
     asked: list[Messages] = [[{"role": "user", "content": text}] for text in texts]
     answers = await answers_to(client, asked, at_once, temperature=0, max_tokens=LONGEST)
     return [answer.text for answer in answers]
@@ -52,7 +54,7 @@ async def replies(client: ChatClient, texts: Sequence[str], at_once: int) -> lis
 async def measured(
     client: ChatClient, asked: Sequence[Question], facts: Sequence[Question], at_once: int
 ) -> dict[str, Any]:
-    """Shares from 0 to 1, the mean words of an answer, and the replies."""
+    """Returns shares from 0 to 1, the mean words of an answer, and the replies."""
     plain = await replies(client, [one.text for one in asked], at_once)
     wished = await replies(client, [f"{one.text} {IN_DETAIL}" for one in asked], at_once)
     described = await replies(client, [one.text for one in facts], at_once)
@@ -73,8 +75,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 async def session(client: ChatClient, question: Question, rng: random.Random, reading_s: float) -> bool:
-    """One conversation: question, at most one complaint, thanks where the answer pleased; whether the first one did.
-    The person reads each answer for so long."""
+    """Runs one conversation: question, at most one complaint, thanks if the answer pleases; returns whether the first
+    one pleased. The person reads each answer for `reading_s` seconds."""
     name, messages = f"real-{uuid.uuid4().hex[:12]}", [{"role": "user", "content": question.text}]
     pleased: list[bool] = []
     while len(pleased) < 2 and not (pleased and pleased[-1]):
@@ -129,7 +131,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def settled(client: ChatClient, seconds: float) -> None:
-    """Waits until no new version has come for so long."""
+    """Waits until no new version has come for `seconds`."""
     version, since = -1, time.monotonic()
     while time.monotonic() - since < seconds:
         now = (await client.status())["weight_version"]

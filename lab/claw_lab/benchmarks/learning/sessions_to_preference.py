@@ -1,10 +1,11 @@
-"""How many conversations it takes until a model writes as people like it, by method: the learning benchmark.
+"""Measures how many conversations it takes until a model writes as people prefer, by method.
 
-`bash lab/run.sh benchmarks.learning.sessions_to_preference` runs methods x seeds in this process and its
-workers (no Ray, no HTTP, see claw_lab/offline), and prints one JSON line a method and group of people: mean and
-90 % interval of the sessions a person has had until 0.8 of 200 fresh replies please, and what the model is like after
-40 of each. Every seed that is done is a line of `--out`; the same command goes on where it was cut off. `--search-lr`
-tries learning rates."""
+`bash lab/run.sh benchmarks.learning.sessions_to_preference` runs methods x seeds in this process and its workers (no
+Ray, no HTTP, see claw_lab/offline), and prints one JSON line for each method and group of people: mean and 90 %
+interval of the sessions of a person until 0.8 of 200 fresh replies please, and measurements after 40 sessions of
+each. Each finished seed is a line of `--out`; the same command continues after an interruption. `--search-lr` tries
+several learning rates.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +42,17 @@ PEOPLE = {
     "neutral": ("student",),
     "occasional": ("student",),
 }
-"""Groups of people who talk to one model. `unnamed`: a preference that pre-training never named. `slow`: one person, one
-session at a time, whose wordings nothing was made with; `--batch 1` makes an update of each turn. `careless`: one who
-gives the opposite feedback in one case of five. `neutral`: one without feedback, so that nothing may be learned.
-`occasional`: one who explicitly asks for a list in one session of five."""
+"""Groups of people who talk to one model. `unnamed`: a preference that pre-training never named. `slow`: one person,
+one session at a time, with wordings that occur in no training data; `--batch 1` makes an update of each turn.
+`careless`: a person who gives the opposite feedback in one case of five. `neutral`: a person without feedback, so
+that nothing may be learned. `occasional`: a person who explicitly asks for a list in one session of five."""
 
 Job = dict[str, Any]
-"""One trial: method, people, seed, and every setting; the key of its line in the results."""
+"""One trial: method, people, seed and all settings; it identifies the trial's line in the results."""
 
 
 def jobs_of(options: argparse.Namespace) -> list[Job]:
-    """All trials that were asked for, a seed of every method before the next seed."""
+    """Returns all requested trials; each seed runs with all methods before the next seed."""
     rates = options.lr if options.search_lr else options.lr[:1]
     seeds = [options.first_seed + number for number in range(options.seeds)]
     return [
@@ -79,7 +80,7 @@ _chat: ChatModel | None = None
 
 
 def start_worker(model: str) -> None:
-    """One thread and one model for all trials of a process."""
+    """Sets one thread and loads one model for all trials of a process."""
     global _chat
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
@@ -88,7 +89,7 @@ def start_worker(model: str) -> None:
 
 
 def run_job(job: Job) -> dict[str, Any]:
-    """The trial's result, with its job."""
+    """Runs a trial; returns its result with its job."""
     if _chat is None:
         raise RuntimeError("the worker has no model")
     method, gate = METHODS[job["method"]], job.get("gate", False)
@@ -105,12 +106,12 @@ def run_job(job: Job) -> dict[str, Any]:
 
 
 def refused(loop: gated.GatedLoop) -> dict[str, Any]:
-    """Reasons for which the gate kept an update back, or went back from one."""
+    """Returns the reasons for which the gate rejected an update or rolled one back."""
     return {"rejected": [list(one) for one in loop.rejections], "undone": list(loop.undone)}
 
 
 def run_all(jobs: Sequence[Job], workers: int, model: str) -> Iterator[dict[str, Any]]:
-    """Results as they come; one worker is this process."""
+    """Yields results as they come; with one worker, in this process."""
     if workers == 1:
         start_worker(model)
         yield from map(run_job, jobs)
@@ -121,7 +122,7 @@ def run_all(jobs: Sequence[Job], workers: int, model: str) -> Iterator[dict[str,
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """Results of earlier runs; a line that was cut off is left out."""
+    """Returns the results of earlier runs, without an incomplete line."""
     if not path.is_file():
         return []
     results = []
@@ -134,7 +135,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Runs the missing jobs and returns the results of all."""
+    """Runs the missing trials and returns all results."""
     jobs = jobs_of(options)
     known = [result for result in read_results(options.out) if result["job"] in jobs]
     done = [result["job"] for result in known]
@@ -163,7 +164,7 @@ def report(result: dict[str, Any]) -> None:
 
 
 def grouped(results: Sequence[dict[str, Any]]) -> dict[tuple[str, str, float], list[dict[str, Any]]]:
-    """By people, method and learning rate; seeds in order."""
+    """Groups results by people, method and learning rate; seeds are in order."""
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for result in sorted(results, key=lambda one: one["job"]["seed"]):
         job = result["job"]
@@ -184,7 +185,7 @@ def print_lines(options: argparse.Namespace, results: Sequence[dict[str, Any]]) 
 
 
 def write_plots(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> None:
-    """One SVG file a group of people."""
+    """Writes one SVG file for each group of people."""
     groups = grouped(results)
     for people in options.people:
         curves = {

@@ -1,1 +1,1 @@
-"""The gateway, the store, the engines and what they hand on: speed, exactness, start."""
+"""Measures gateway, store and engines: speed, exactness, start-up and weight transfer."""

@@ -1,10 +1,9 @@
-"""Tokens a second of the embedded engine over HTTP; prints one JSON line.
+"""Measures the tokens per second of the embedded engine over HTTP; prints one JSON line.
 
-    bash lab/run.sh benchmarks.serving.engine_throughput [--model-path FOLDER] [--rows 64 \
-        8 4 1] [--threads 1]
+    bash lab/run.sh benchmarks.serving.engine_throughput [--model-path FOLDER] [--rows 64         8 4 1] [--threads 1]
 
 Without --model-path a random Qwen3 of 1.2 M parameters (hidden 128, 4 layers, vocabulary 2048) is used: speed does
-not depend on the values of weights. Every row is a streamed request with log-probs, as the gateway sends them.
+not depend on the values of weights. Each row is a streamed request with log-probs, as the gateway sends them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from openclaw_test.loop.chat_client import event_lines
 
 
 def random_model(folder: str) -> str:
-    """Save a random tiny Qwen3; returns the folder."""
+    """Saves a random tiny Qwen3; returns its folder."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -46,7 +45,7 @@ def random_model(folder: str) -> str:
 
 
 async def one_stream(client: httpx.AsyncClient, prompt: list[int], tokens: int) -> tuple[int, float, float]:
-    """Tokens received, seconds to the first, longest silence between two chunks."""
+    """Returns the tokens received, the seconds to the first one, and the longest gap between two chunks."""
     params = {"max_new_tokens": tokens, "temperature": 0.6, "ignore_eos": True}
     body = {"input_ids": prompt, "sampling_params": params, "return_logprob": True, "stream": True}
     last = started = time.perf_counter()
@@ -68,7 +67,7 @@ def _completed(line: str) -> int:
 
 
 async def measure(url: str, rows: int, prompt: int, tokens: int) -> dict[str, Any]:
-    """All rows at once: prompts of `prompt` tokens, answers of `tokens` tokens."""
+    """Measures all rows at once: prompts of `prompt` tokens, answers of `tokens` tokens."""
     rng = random.Random(rows)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=limits) as client:

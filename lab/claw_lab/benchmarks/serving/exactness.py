@@ -1,8 +1,9 @@
-"""Trainer's log-probs against the engine's, for turns of one weight version, at temperatures 0.6 and 1.
+"""Compares the trainer's log-probs with the engine's, for turns of one weight version, at temperatures 0.6 and 1.
 
-`bash lab/run.sh benchmarks.serving.exactness` serves the tiny model from a temporary folder, talks to
-it, reads the stored turns back, and prints one JSON line a temperature. Stored ids are compared with those that the
-client received."""
+`bash lab/run.sh benchmarks.serving.exactness` serves the tiny model from a temporary folder, talks to it, reads the
+stored turns, and prints one JSON line for each temperature. Stored ids are compared with those that the client
+received.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tiny_claw.problems import held_out_problems
 
 
 async def talk(url: str, temperature: float, turns: int) -> dict[str, list[int]]:
-    """Asks `turns` problems; returns the token ids that the client received, by completion id."""
+    """Asks `turns` problems; returns the received token ids by completion id."""
     async with httpx.AsyncClient(base_url=url, timeout=120.0, trust_env=False) as http:
 
         async def ask(text: str) -> tuple[str, list[int]]:
@@ -58,8 +59,7 @@ def serve_and_talk(folder: Path, temperature: float, turns: int) -> dict[str, li
 
 
 def stored_samples(folder: Path, streamed: dict[str, list[int]]) -> tuple[list[Sample], int]:
-    """Returns (samples as the trainer would lease them, turns whose ids differ from those that the client
-    received)."""
+    """Returns (samples as the trainer would lease them, number of turns whose ids differ from the received ones)."""
     store = RolloutStore(folder)
     samples, different = [], 0
     for completion_id, ids in streamed.items():

@@ -1,10 +1,11 @@
-"""An engine that samples nothing: the same 64 tokens for every prompt, made in advance, in the form of SGLang's
-`/generate`, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
+"""Runs an engine that samples nothing: it answers each prompt with the same 64 prepared tokens, in the format of
+SGLang's `/generate` and, for gateways of other projects, of an OpenAI chat completion (with ids and log-probs on
+request).
 
     python -m claw_lab.benchmarks.serving.fake_engine PORT [SECONDS] [top]
 
-It waits SECONDS between two tokens; without, all come at once in one chunk. `top`: with the best tokens at every place.
-It prints `ready` once it listens. `fake_engine` starts it in a process of its own.
+It waits SECONDS between two tokens; without SECONDS it sends all of them in one chunk. `top`: adds the most likely
+tokens of each position. It prints `ready` when it listens. `fake_engine` starts it in a separate process.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from claw_lab import environment
 TOKENS = 64
 PROMPT_TOKENS = 900
 FIRST_ID = 40
-"""Ids of ordinary words in any byte-level vocabulary begin early; none of these is a special token."""
+"""First id of the answer; this id and the next ones are ordinary text in a byte-level vocabulary."""
 INFO = json.dumps({"weight_version": "1", "checksum": "0"}).encode()
 
 
 def _chunk(count: int, last: bool) -> bytes:
-    """One server-sent event, in HTTP's chunked form, with the answer up to `count` tokens."""
+    """Returns a server-sent event as an HTTP chunk, with the answer up to `count` tokens."""
     ids = list(range(FIRST_ID, FIRST_ID + count))
     meta: dict[str, object] = {
         "finish_reason": {"type": "length"} if last else None,
@@ -49,7 +50,7 @@ WHOLE = HEAD + STEPS[-1] + END
 
 
 def _chat(with_ids: bool) -> bytes:
-    """A whole HTTP answer: 64 tokens as an OpenAI chat completion."""
+    """Returns a complete HTTP answer: 64 tokens as an OpenAI chat completion."""
     words = [f"w{n} " for n in range(TOKENS)]
     choice: dict[str, object] = {
         "index": 0,
@@ -84,7 +85,7 @@ PLAIN_CHAT, CHAT_WITH_IDS = _chat(False), _chat(True)
 
 @contextlib.contextmanager
 def fake_engine(pause_s: float = 0.0, *words: str) -> Iterator[str]:
-    """The address of an engine in a process of its own, whose tokens take `pause_s` each."""
+    """Runs an engine in a separate process and yields its URL; it sends a token every `pause_s` seconds."""
     port = free_port()
     command = [
         sys.executable,

@@ -1,13 +1,14 @@
-"""How many of our files take part while a request's token ids travel from HTTP into an optimizer step.
+"""Counts the source files of this repository that process a request, from HTTP to the optimizer step.
 
-`bash lab/run.sh benchmarks.serving.files_on_the_path` streams three turns of a conversation through the
-gateway, in this process, from an engine that samples nothing; judges them by rules, for Binary RL; leases them; and
-trains the shipped tiny model on the two samples, with FSDP in one process. It prints one JSON line: for each leg, and
-for all of them, the files with a function that was called, those functions, and their calls. `--list` adds the names.
+`bash lab/run.sh benchmarks.serving.files_on_the_path` streams three turns of a conversation through the gateway in
+this process, from an engine that samples nothing; judges them by rules, for Binary RL; leases them; and trains the
+shipped tiny model on the two samples, with FSDP in one process. It prints one JSON line: for each stage and in total,
+the files with a called function, these functions, and their calls. `--list` adds the names.
 
-Legs: `serve` is the second turn of the three, from its first byte to its end in the store; `judge` is the claim of both
-answered turns until their samples are stored; `lease` is the method's rollout function; `batch` is what the rollout
-manager adds to it; `train` is `Trainer.train`. Ray, the driver's loop and the weight update are not run."""
+Stages: `serve` is the second of the three turns, from its first byte until it is stored; `judge` is from the claim of
+both answered turns until their samples are stored; `lease` is the method's rollout function; `batch` is the rollout
+manager's part; `train` is `Trainer.train`. Ray, the driver's loop and the weight update are not run.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +61,11 @@ JUDGED = "SELECT COUNT(*) FROM turn WHERE state = 'judged'"
 
 @dataclass
 class Recorder:
-    """Counts calls of our functions by leg, in every thread that starts after `install`.
+    """Counts calls of this repository's functions by stage, in all threads started after `install`.
 
     Attributes:
-        leg: the part that is counted now; None counts nothing.
-        begins: (leg, qualified name of a function): the leg begins with its next call.
+        leg: the stage that is counted; None counts nothing.
+        begins: (stage, qualified name of a function); the stage begins with the next call of it.
     """
 
     leg: str | None = None
@@ -94,14 +95,15 @@ class Recorder:
             self.calls.setdefault(leg, Counter())[code] += 1
 
     def report(self, with_names: bool) -> dict[str, Any]:
-        """Numbers of each leg and of all together; files by their paths in this repository."""
+        """Returns the counts of each stage and of all together; files by their paths in this repository."""
         together = sum(self.calls.values(), Counter[CodeType]())
         legs: dict[str, Any] = {leg: _numbers(calls, with_names) for leg, calls in self.calls.items()}
         return legs | {"together": _numbers(together, with_names)}
 
 
 def _starts(frame: FrameType, code: CodeType) -> bool:
-    """Returns whether a function begins: not a module or class body, a comprehension, or a coroutine that goes on."""
+    """Returns whether a function begins, as opposed to a module or class body, a comprehension, or a resumed
+    coroutine."""
     if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(
         ("<list", "<dict", "<set", "<gen")
     ):
@@ -118,7 +120,7 @@ def _numbers(calls: Counter[CodeType], with_names: bool) -> dict[str, Any]:
 
 
 async def talk(engine: str, buffer: Path, recorder: Recorder) -> None:
-    """Three turns through a gateway of this process; the second is counted."""
+    """Sends three turns through a gateway of this process; the second is counted."""
     listener = listen("127.0.0.1", 0)
     words = ["--model-path", str(MODEL), "--engine-url", engine, "--enable-rl-intercept"]
     settings = load_settings([*words, "--rl-buffer-dir", str(buffer)], {"OPENCLAW_API_KEY": KEY})
@@ -137,7 +139,7 @@ async def talk(engine: str, buffer: Path, recorder: Recorder) -> None:
 
 
 async def stream(client: httpx.AsyncClient, messages: list[dict[str, str]]) -> str:
-    """The text of a streamed answer."""
+    """Returns the text of a streamed answer."""
     pieces = []
     async with client.stream(
         "POST", "/v1/chat/completions", json={"stream": True, "messages": messages}
@@ -151,7 +153,7 @@ async def stream(client: httpx.AsyncClient, messages: list[dict[str, str]]) -> s
 
 
 async def judge(buffer: Path, recorder: Recorder) -> None:
-    """Both answered turns become samples."""
+    """Judges both answered turns, which become samples."""
     words = ["--rl-buffer-dir", str(buffer), "--method-path", "openclaw_rl.binary_rl:sample_from_judged_turn"]
     recorder.begins = ("judge", "JudgeWorker.run")
     running = asyncio.create_task(worker.serve(worker.build_parser().parse_args(words)))
@@ -166,7 +168,7 @@ async def judge(buffer: Path, recorder: Recorder) -> None:
 
 
 def training_arguments(run: Path) -> Arguments:
-    """As the tiny launch script of Binary RL gives them, without the reference model."""
+    """Returns the arguments of the tiny launch script of Binary RL, without the reference model."""
     words = ["--hf-checkpoint", str(MODEL), "--run-dir", str(run), "--save", str(run / "checkpoints")]
     words += ["--disable-rollout-global-dataset", "--service-path", "openclaw.trainer_hooks.services.start"]
     words += ["--rollout-batch-size", "2", "--reward-key", "score", "--rl-buffer-dir", str(run / "buffer")]
@@ -180,7 +182,7 @@ def train(run: Path, recorder: Recorder) -> None:
     """Leases the samples and trains on them."""
     args = training_arguments(run)
     rollout_function = load_hook(args, "rollout_function_path")
-    lease_batch(args, 0)  # opens the store; the same rollout gets the same samples again
+    lease_batch(args, 0)  # opens the store; the same rollout id leases the same samples again
     with recorder.counting("lease"):
         rollout_function(args, 0, None, evaluation=False)
     manager = RolloutService(args)

@@ -1,10 +1,12 @@
-"""What the gateway adds to an engine's answer: time, processor, and the work for the next turn of a long talk.
+"""Measures the overhead of the gateway over an engine: time, processor time, and the work for the next turn of a long
+conversation.
 
-`bash lab/run.sh benchmarks.serving.gateway_overhead` puts a gateway that records every turn in front of
-an engine that samples nothing (64 tokens, 2 KB requests), and prints one JSON line. Times are in milliseconds,
-processor time is the gateway process's own; `direct` is the same client on the engine itself, in the same run. With
-`--build-peers FOLDER` (or `--peer NAME=PYTHON`) other projects' gateways answer the same questions in turn:
-`times_NAME` is how many times as many answers a second ours gives."""
+`bash lab/run.sh benchmarks.serving.gateway_overhead` runs a gateway that records all turns with an engine that
+samples nothing (64 tokens, 2 KB requests), and prints one JSON line. Times are in milliseconds, processor time is
+that of the gateway process; `direct` is the same client on the engine itself, in the same run. With `--build-peers
+FOLDER` (or `--peer NAME=PYTHON`) gateways of other projects answer the same questions in turn: `times_NAME` is the
+ratio of our answers per second to theirs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from claw_lab.benchmarks.serving.long_talk import INTERNAL_CONTEXT, long_talk
 from claw_lab.benchmarks.serving.peers import PEERS, build
 
 TOKEN_PAUSE_S = 0.005
-"""Between two tokens of the streaming engine: a fast one."""
+"""Seconds between two tokens of the streaming engine, as of a fast model."""
 CLIENTS = 16
 REST_S = 0.2
 
@@ -35,13 +37,13 @@ Found = dict[str, float]
 
 
 async def one_by_one(ask: Ask, count: int) -> float:
-    """Median time in ms."""
+    """Returns the median time in ms of sequential requests."""
     return statistics.median([await ask() for _ in range(count)]) * 1e3
 
 
 async def together(ask: Ask, count: int, rest_s: float = 0.0) -> tuple[float, float]:
-    """(answers a second, median time in ms) of CLIENTS at a time. Before each request a client rests for up to
-    `rest_s` seconds, so that they do not all begin at once."""
+    """Returns (answers a second, median time in ms) of CLIENTS parallel clients. Each client waits up to `rest_s`
+    seconds before a request, so that they do not all start at once."""
     rng = random.Random(0)
     questions = iter(range(count))
     times: list[float] = []
@@ -58,7 +60,7 @@ async def together(ask: Ask, count: int, rest_s: float = 0.0) -> tuple[float, fl
 
 
 async def next_turns(gateway: Gateway, count: int) -> Found:
-    """The next turn of a talk as OpenClaw has it, again and again."""
+    """Measures the next turn of an OpenClaw conversation repeatedly."""
     talk, tools = long_talk()
     times, cpu, tokens = [], 0.0, 0
     for n in range(count + 3):
@@ -82,7 +84,7 @@ async def next_turns(gateway: Gateway, count: int) -> Found:
 
 
 async def bursts(ask: Ask, count: int) -> float:
-    """Median time in ms of CLIENTS requests that begin at the same moment, again and again."""
+    """Returns the median time in ms of bursts of CLIENTS simultaneous requests."""
     times = []
     for _ in range(0, count, CLIENTS):
         times += await asyncio.gather(*(ask() for _ in range(CLIENTS)))
@@ -108,7 +110,7 @@ async def measure_whole(gateway: Gateway, count: int) -> Found:
 
 
 async def compare(gateway: Gateway, count: int) -> Found:
-    """The same questions to all gateways in turn, ROUNDS times; medians, so that a noisy moment decides nothing."""
+    """Asks all gateways the same questions in turn, ROUNDS times; returns medians, which tolerate a busy moment."""
     asks = {"ours": gateway.whole} | {name: gateway.peer(name) for name in gateway.servers.peers}
     pids = {name: peer.pid for name, peer in gateway.servers.peers.items()}
     pids["ours"] = gateway.servers.gateway.pid

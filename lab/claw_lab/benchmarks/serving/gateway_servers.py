@@ -1,6 +1,5 @@
-"""What the gateway benchmarks run: an engine that samples nothing, our gateway that records every turn, other gateways;
-and the questions to them.
-"""
+"""Runs the servers of the gateway benchmarks and asks the questions: an engine that samples nothing, our gateway that
+records all turns, and other gateways."""
 
 from __future__ import annotations
 
@@ -31,11 +30,11 @@ CONTEXT = 65_536
 REQUEST_CHARACTERS = 2_000
 
 Ask = Callable[[], Awaitable[float]]
-"""One question, different from all before it; returns seconds."""
+"""Asks one new question; returns the seconds."""
 
 
 def model_folder(parent: Path) -> Path:
-    """The tiny model's tokenizer with room for a long talk."""
+    """Creates a folder with the tiny model's tokenizer and a context for long conversations."""
     folder = parent / "model"
     folder.mkdir()
     for path in MODEL.iterdir():
@@ -48,7 +47,7 @@ def model_folder(parent: Path) -> Path:
 
 @contextmanager
 def process(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process, and its first line once it is ready."""
+    """Starts a process; yields it and its first line, printed when it is ready."""
     words = [sys.executable, *command]
     started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment())
     try:
@@ -61,7 +60,7 @@ def process(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @dataclass(frozen=True)
 class Servers:
-    """What runs: our gateway, the engine behind it, and the other gateways in front of that engine."""
+    """The running servers: our gateway, its engine, and other gateways with the same engine."""
 
     gateway: Running
     engine_url: str
@@ -69,14 +68,14 @@ class Servers:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process and its children, in seconds."""
+    """Returns the processor time of a process and its children, in seconds."""
     process = psutil.Process(pid)
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(time.user + time.system for time in times)
 
 
 class Gateway:
-    """Questions to a running gateway and to its engine."""
+    """Asks questions of a running gateway and of its engine."""
 
     def __init__(self, servers: Servers, http: aiohttp.ClientSession) -> None:
         self.servers = servers
@@ -87,11 +86,11 @@ class Gateway:
         return cpu_s(self.servers.gateway.pid)
 
     async def chat(self, messages: list[dict[str, Any]], **body: Any) -> tuple[float, float, bytes]:
-        """(seconds to the first byte of the body, to its end, the body)."""
+        """Returns (seconds to the first byte of the body, seconds to its end, the body)."""
         return await self._post(self.servers.gateway.url, {"messages": messages, **body})
 
     async def direct(self) -> float:
-        """The engine itself: seconds to the end."""
+        """Asks the engine directly; returns the seconds to the end."""
         body = {
             "input_ids": [5] * PROMPT_TOKENS,
             "sampling_params": {"max_new_tokens": TOKENS},
@@ -114,7 +113,7 @@ class Gateway:
         return (await self.chat(self._message(), stream=True))[0]
 
     def peer(self, name: str) -> Ask:
-        """The same question to another gateway."""
+        """Returns the same question for another gateway."""
 
         async def ask() -> float:
             body = {"model": FAKE_MODEL, "messages": self._message()}
@@ -139,7 +138,7 @@ class Gateway:
 
 @contextmanager
 def running(pause: float, peers: Mapping[str, str]) -> Iterator[Servers]:
-    """Engine, gateway and peers (name -> Python), ready."""
+    """Starts engine, gateway and other gateways (name -> Python), and yields them when they are ready."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         engine_url = stack.enter_context(fake_engine(pause))

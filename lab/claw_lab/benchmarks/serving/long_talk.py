@@ -1,5 +1,5 @@
-"""A talk as OpenClaw has it, for benchmarks: system prompt and tools are half of it, old turns the other half; the client
-stamps its texts and calls tools."""
+"""Builds a conversation as OpenClaw has it, for benchmarks: half of it are system prompt and tools, half old turns;
+texts have time stamps, and tools are called."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 TEXT = "The quick brown fox jumps over the lazy dog, and then it takes a long rest. "
 HISTORY_TOKENS = 10_000
 CHARACTERS_A_TOKEN = 2.2
-"""Of TEXT with the tiny model's tokenizer, measured; the history's true length is printed."""
+"""Characters for each token of TEXT with the tiny model's tokenizer, measured; the exact length of the history is
+printed."""
 INTERNAL_CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 
 
 def long_talk() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(messages, tools): HISTORY_TOKENS of history that ends with an answer."""
+    """Returns (messages, tools): a history of HISTORY_TOKENS that ends with an answer."""
     half = int(HISTORY_TOKENS * CHARACTERS_A_TOKEN / 2)
     prose = TEXT * (half // len(TEXT))
     tools = [

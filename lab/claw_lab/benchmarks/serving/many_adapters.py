@@ -1,10 +1,11 @@
-"""Streams of many adapters on one base against streams of one; memory and updates of adapters. Prints one JSON line.
+"""Compares streams of many adapters on one base with streams of one; measures memory and updates of adapters. Prints
+one JSON line.
 
     bash lab/run.sh benchmarks.serving.many_adapters [--model-path FOLDER] [--streams 16] [--loaded 64]
 
-The engine runs in this process, with one thread; adapters are random, of rank 8 on all linear layers but the output head.
-Speed is tokens a second of processor time, which other programs on the machine change less than time on the clock. Each
-setting runs in turn, `--rounds` times; medians are given.
+The engine runs in this process, with one thread; adapters are random, of rank 8 on all linear layers but the output
+head. Speed is in tokens per second of processor time, which depends less on other programs than wall time. The
+settings run in turn, `--rounds` times; results are medians.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from slime.engines.requests import GenerateRequest, SamplingParams
 RANK = 8
 USUAL_STEPS = 20
 ANSWER = 400
-"""Tokens of the answers during which an adapter is replaced; they are aborted after it."""
+"""Tokens of the answers that stream while an adapter is replaced; they are aborted afterwards."""
 TINY_CLAW = ROOT / "openclaw-test" / "tiny_claw" / "model"
 
 
 def save_adapter(folder: Path, model: ServedModel, seed: int) -> str:
-    """A random adapter in PEFT's form; returns its folder."""
+    """Saves a random adapter in PEFT's format; returns its folder."""
     draws = torch.Generator().manual_seed(seed)
     tensors: dict[str, torch.Tensor] = {}
     for name, layer in adaptable_layers(model).items():
@@ -73,7 +74,8 @@ def sequences(service: EngineService, names: list[str | None], prompt: int, toke
 
 
 def speed(service: EngineService, names: list[str | None], prompt: int, tokens: int) -> dict[str, float]:
-    """Tokens a second of processor time and of the clock, from the first decoded token of the last stream on."""
+    """Returns tokens per second, of processor time and of wall time, from the first decoded token of the last
+    stream."""
     rows = sequences(service, names, prompt, tokens)
     for row in rows:
         service.engine.submit(row)
@@ -101,8 +103,8 @@ def medians(runs: list[dict[str, float]]) -> dict[str, Any]:
 def update(
     service: EngineService, names: list[str | None], folder: str, prompt: int, tokens: int
 ) -> dict[str, float]:
-    """Milliseconds: the longest silence of the other streams while one adapter is replaced, a usual step, and from the
-    call to the first token of the new version."""
+    """Returns milliseconds: the longest gap of the other streams while one adapter is replaced, a usual step, and the
+    time from the call to the first token of the new version."""
     rows = sequences(service, names, prompt, tokens)
     for row in rows:
         service.engine.submit(row)

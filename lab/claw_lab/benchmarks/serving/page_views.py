@@ -1,9 +1,10 @@
-"""The page: how long its first view and a long turn take, and what an open page costs those who talk.
+"""Measures the load time of the page and of a long turn, and the cost of an open page for clients.
 
-`bash lab/run.sh benchmarks.serving.page_views` fills a store with 10,000 turns and one of 4,000
-tokens, puts a gateway on it whose engine samples nothing, and prints one JSON line. `browser_*` is what a real Chromium
-needs, to its load event, where one is installed. `p50_open_over_closed` compares answers while a page is open (it follows
-the changes and reads itself again) with answers while none is, in turn, in the same run. Bars: 1 s, 1 s, 1."""
+`bash lab/run.sh benchmarks.serving.page_views` fills a store with 10,000 turns and one of 4,000 tokens, starts a
+gateway on it with an engine that samples nothing, and prints one JSON line. `browser_*` is the time of a real
+Chromium to its load event, if one is installed. `p50_open_over_closed` compares answers while a page is open (it
+follows changes and reloads) with answers while none is, in turn, in the same run. Targets: 1 s, 1 s, ratio 1.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ LONG_TOKENS = 4000
 LONG = "chatcmpl-long"
 VOCABULARY = 1000
 REST_S = 3.0
-"""Between two reads of an open page, as its script has it."""
+"""Seconds between two reloads of an open page, as in its script."""
 GROUP = 500
 
 
 def fill(folder: Path, turns: int) -> None:
-    """Turns of 2 KB in sessions of 20, half of them judged, and a long one with its token record."""
+    """Stores turns of 2 KB in sessions of 20, half of them judged, and a long one with its token record."""
     store = RolloutStore(folder)
     words = random.Random(0)
     text = " ".join("".join(words.choices("etaoinshrdlu", k=5)) for _ in range(1000))
@@ -82,7 +83,7 @@ def _long_turn() -> NewTurn:
 
 @contextmanager
 def running(turns: int) -> Iterator[Servers]:
-    """Engine and gateway on a store that is full."""
+    """Starts an engine, and a gateway on a filled store."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         fill(folder / "buffer", turns)
@@ -104,7 +105,7 @@ async def timed(http: aiohttp.ClientSession, url: str) -> float:
 
 
 async def open_page(http: aiohttp.ClientSession, base: str) -> None:
-    """What an open page does: it follows the changes, and reads itself again, at most every REST_S."""
+    """Does the same as an open page: follows changes, and reloads at most every REST_S."""
     await timed(http, f"{base}/")
     async with http.get(f"{base}/page/events") as events:
         async for line in events.content:
@@ -140,7 +141,7 @@ async def measure(servers: Servers, count: int, rounds: int) -> dict[str, float]
 
 
 def in_browser(base: str) -> dict[str, float]:
-    """Returns the seconds to the load event in a fresh Chromium; {} if none is installed."""
+    """Returns the seconds to the load event in a new Chromium; {} if none is installed."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     try:
         from playwright.sync_api import sync_playwright

@@ -1,7 +1,7 @@
-"""Other gateways in front of the same engine that samples nothing, each in an environment of its own.
+"""Runs gateways of other projects with the engine that samples nothing, each in its own environment.
 
-agent-lightning keeps what it sees in memory and streams nothing; LiteLLM keeps nothing. Both are asked through their own
-OpenAI route. Their packages are not among the requirements: `build` makes an environment for each.
+agent-lightning keeps requests in memory and streams nothing; LiteLLM stores nothing. Both are asked through their own
+OpenAI route. Their packages are not in the requirements: `build` creates an environment for each.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import httpx
 READY_S = 120.0
 MODEL = "fake"
 ENVIRONMENT = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # asks no other machine for prices
-    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # no key, as for the others
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # requests no prices from another machine
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # no key, as the other gateways
 }
 ATTEMPT = "/proxy/rollout/benchmark/attempt/0/mode/train/openai/v1/chat/completions"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """How one gateway is installed, started and asked.
+    """How to install, start and ask one gateway.
 
     command: (python, folder, port, engine url) -> words. prepare: configures the running server (url, engine url).
     python: versions that it runs on, best first.
@@ -45,7 +45,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Running:
-    """A gateway that serves: its process and the address of its chat route."""
+    """A running gateway: its process and the URL of its chat route."""
 
     pid: int
     url: str
@@ -103,8 +103,8 @@ PEERS = {
 
 
 def build(folder: Path) -> dict[str, str]:
-    """Environments of all peers in `folder`, kept for the next time: name -> its Python. Raises SystemExit if a Python
-    is missing, CalledProcessError where pip fails."""
+    """Creates environments of all gateways in `folder` and keeps them; returns name -> Python. Raises SystemExit if a
+    Python is missing, CalledProcessError if pip fails."""
     pythons = {}
     for name, peer in PEERS.items():
         python = folder / name / "bin" / "python"
@@ -121,7 +121,7 @@ def build(folder: Path) -> dict[str, str]:
 
 
 def _which(name: str) -> str | None:
-    """A Python of that name that starts (a version manager's stand-in may not)."""
+    """Returns a Python of that name that starts (a version manager's shim may not)."""
     path = shutil.which(name)
     works = path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0
     return path if works else None
@@ -129,7 +129,8 @@ def _which(name: str) -> str | None:
 
 @contextmanager
 def running_peer(name: str, python: str, folder: Path, port: int, engine_url: str) -> Iterator[Running]:
-    """A peer that is ready to be asked. Raises RuntimeError with the end of its log when it does not start."""
+    """Starts a gateway and yields it when it is ready. Raises RuntimeError with the end of its log if it does not
+    start."""
     peer, url = PEERS[name], f"http://127.0.0.1:{port}"
     folder.mkdir()
     command = peer.command(python, folder, port, engine_url)

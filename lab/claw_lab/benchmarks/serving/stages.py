@@ -1,11 +1,12 @@
-"""Processor time of one answer, by stage of the gateway, and how long its client waits besides.
+"""Measures the processor time of one answer by stage of the gateway, and the client's additional waiting time.
 
-`bash lab/run.sh benchmarks.serving.stages` serves from this process in front of an engine that samples nothing, asks one
-question after another from a process of its own, and prints one JSON line: ms a stage, of a question without a history
-(`alone`), of the same as a stream (`stream`) and of the next turn of a talk of 12,000 tokens (`talk`). Stages exclude one
-another: what a stage calls counts for the inner one. `rest` is what no stage names: the event loop, routing, sockets.
-`--report FILE` writes a report; `--against FILE` compares with one, and exits with 1 if a stage takes a fifth more.
-Other work on the machine changes how fast a processor is: both runs divide by the time of the same plain work.
+`bash lab/run.sh benchmarks.serving.stages` serves from this process with an engine that samples nothing, asks one
+question after another from a separate process, and prints one JSON line: ms of each stage, of a question without
+history (`alone`), of the same as a stream (`stream`) and of the next turn of a conversation of 12,000 tokens
+(`talk`). Stages exclude one another: time in a nested stage counts only for the inner one. `rest` is the time outside
+all stages: event loop, routing, sockets. `--report FILE` writes a report; `--against FILE` compares with one, and
+exits with 1 if a stage takes a fifth more. Both runs divide by the time of the same reference work, since other
+programs change the speed of a processor.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from openclaw.settings import load_settings
 KINDS = ("alone", "stream", "talk")
 WARM_UP = 10
 GROWN = 1.2
-"""How many times as long a stage takes that has grown."""
+"""Ratio from which a stage counts as slower."""
 LEAST_MS = 0.03
-"""A smaller difference is noise, whatever the ratio."""
+"""Milliseconds below which a difference counts as noise."""
 REST = "rest"
 PLAIN_WORK = "plain work"
-"""What the stages of two runs are divided by before they are compared."""
+"""Name of the reference work by which both runs are divided."""
 
 _HTTP, _GATEWAY = "openclaw.http", "openclaw.gateway"
 STAGES: dict[str, tuple[str, ...]] = {
@@ -103,11 +104,11 @@ STAGES: dict[str, tuple[str, ...]] = {
         f"{_HTTP}.dialects.chat:Chunks.chunk",
     ),
 }
-"""Where each stage's functions are looked up when they are called."""
+"""Names under which the functions of each stage are looked up when they are called."""
 
 
 class Watch:
-    """Sums processor time by stage, of all threads."""
+    """Sums processor time by stage, over all threads."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -132,7 +133,7 @@ class Watch:
             self.leave()
 
     def spent(self) -> Counter[str]:
-        """Seconds by stage so far."""
+        """Returns the seconds by stage so far."""
         return sum(self._all, Counter[str]())
 
     def _of_this_thread(self) -> tuple[list[str], Counter[str]]:
@@ -149,7 +150,7 @@ class Watch:
 
 
 class _Steps:
-    """An awaitable whose steps are charged to a stage; the time between them is not."""
+    """An awaitable whose steps count for a stage, without the time between them."""
 
     def __init__(self, watch: Watch, stage: str, inner: Awaitable[Any]) -> None:
         self._watch, self._stage, self._inner = watch, stage, inner
@@ -183,7 +184,7 @@ async def _each(watch: Watch, stage: str, source: AsyncGenerator[Any, None]) -> 
 
 
 def watched(watch: Watch, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, its time charged to a stage."""
+    """Returns the function with its time counted for a stage."""
     if inspect.isasyncgenfunction(function):
 
         def instead(*words: Any, **named: Any) -> Any:
@@ -204,7 +205,7 @@ def watched(watch: Watch, stage: str, function: Callable[..., Any]) -> Callable[
 
 
 def places() -> Iterator[tuple[str, Any, str]]:
-    """Every function of STAGES: (stage, the object that it is looked up in, its name there)."""
+    """Yields (stage, object that holds the function, its name there) for each function of STAGES."""
     for stage, names in STAGES.items():
         for place in names:
             module, _, name = place.partition(":")
@@ -213,7 +214,7 @@ def places() -> Iterator[tuple[str, Any, str]]:
 
 
 def install(watch: Watch) -> None:
-    """Watches every function of STAGES from now on. Raises AttributeError for one that is no longer there."""
+    """Measures all functions of STAGES from now on. Raises AttributeError if one does not exist."""
     for stage, owner, name in places():
         original = inspect.getattr_static(owner, name)
         if isinstance(original, classmethod):
@@ -223,7 +224,7 @@ def install(watch: Watch) -> None:
 
 
 def plain_work_ms() -> float:
-    """Processor time of work that never changes, half interpreter and half compiled code."""
+    """Returns the processor time of constant work, half interpreted and half compiled."""
     times = []
     for _ in range(9):
         began = time.thread_time()
@@ -235,7 +236,7 @@ def plain_work_ms() -> float:
 
 
 class Asker:
-    """Asks questions of one kind, over one connection."""
+    """Asks questions of one kind over one connection."""
 
     def __init__(self, url: str, kind: str) -> None:
         self._http = http.client.HTTPConnection(urlsplit(url).netloc)
@@ -244,7 +245,7 @@ class Asker:
         self._number = 0
 
     def ask(self) -> float:
-        """Seconds until the answer is whole."""
+        """Returns the seconds until the answer is complete."""
         self._number += 1
         body = json.dumps(self._body()).encode()
         began = time.perf_counter()
@@ -269,7 +270,8 @@ class Asker:
 
 
 def ask_all(url: str, count: int) -> None:
-    """The client's process. A line before and after each kind; it waits for a line before it counts."""
+    """Runs the client's process. It prints a line before and after each kind, and waits for an input line before it
+    counts."""
     for kind in KINDS:
         asker = Asker(url, kind)
         for _ in range(WARM_UP):
@@ -280,7 +282,7 @@ def ask_all(url: str, count: int) -> None:
 
 
 async def measure(url: str, count: int, watch: Watch) -> dict[str, float]:
-    """Of the gateway that runs in this process: see the module."""
+    """Measures a gateway that runs in this process; see the module."""
     words = [sys.executable, "-m", "claw_lab.benchmarks.serving.stages", "--ask", url, "--count", str(count)]
     pipe = subprocess.PIPE
     client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env=environment())
@@ -324,7 +326,7 @@ async def serve_and_measure(folder: Path, engine_url: str, count: int, watch: Wa
 
 
 def run(count: int) -> dict[str, float]:
-    """Milliseconds by name."""
+    """Returns milliseconds by name."""
     watch = Watch()
     install(watch)
     with tempfile.TemporaryDirectory() as name, fake_engine() as engine_url:
@@ -333,7 +335,7 @@ def run(count: int) -> dict[str, float]:
 
 
 def report(milliseconds: Mapping[str, float], count: int) -> dict[str, Any]:
-    """As a file of lab/reports; a stream differs from a whole answer in `send` alone."""
+    """Returns the content of a file of lab/reports; a stream differs from a whole answer only in `send`."""
     return {
         "date": date.today().isoformat(),
         "title": "Processor time of an answer, by stage",
@@ -347,7 +349,8 @@ def report(milliseconds: Mapping[str, float], count: int) -> dict[str, Any]:
 
 
 def grown(milliseconds: Mapping[str, float], earlier: Mapping[str, float]) -> list[str]:
-    """The stages that take a fifth more processor time than in an earlier run, by the plain work of each."""
+    """Returns the stages that take a fifth more processor time than in an earlier run, each relative to the reference
+    work."""
     faster = milliseconds[PLAIN_WORK] / earlier[PLAIN_WORK]
     return [
         f"{name}: {value:.3f} ms, {earlier[name] * faster:.3f} ms before"
@@ -358,7 +361,7 @@ def grown(milliseconds: Mapping[str, float], earlier: Mapping[str, float]) -> li
 
 
 def earlier_numbers(file: Path) -> dict[str, float]:
-    """By name, of a report."""
+    """Returns the numbers of a report by name."""
     return {row["metric"]: float(row["value"]) for row in json.loads(file.read_text())["measurements"]}
 
 

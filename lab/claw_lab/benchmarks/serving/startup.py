@@ -1,8 +1,9 @@
-"""Seconds from a fresh clone, and from an installed one, to the first answer.
+"""Measures the seconds to the first answer, from a fresh clone and from an installed one.
 
 `bash lab/run.sh benchmarks.serving.startup` clones this repository's HEAD into a temporary folder,
 starts the tiny script there twice and prints one JSON line. The first start sets up a virtual environment with
-downloads."""
+downloads.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from openclaw_test.loop.real_loop import Loop
 
 
 def seconds_to_first_answer(clone: Path, run_dir: Path) -> tuple[float, float]:
-    """(seconds from the start of the script to the end of the first answer, peak memory in MiB right after it)."""
+    """Returns (seconds from the start of the script to the end of the first answer, peak memory in MiB after it)."""
     loop = Loop(run_dir, script=clone / "openclaw-rl" / "run_tiny_openclaw_rl.sh")
     started = time.monotonic()
     loop.start()

@@ -1,7 +1,8 @@
 """Measures the store with 100,000 turns: turns recorded per second, time to lease a batch, growth of memory.
 
 `bash lab/run.sh benchmarks.serving.store_scale` uses a temporary SQLite file; `--rl-buffer-url` names another (empty)
-database. Prints one JSON line. Targets: 1,000 turns/s, 50 ms for a lease, memory within 5 %."""
+database. Prints one JSON line. Targets: 1,000 turns/s, 50 ms for a lease, memory within 5 %.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight streaming clients through three weight updates: errors, refusals, and the longest silence inside an answer.
+"""Measures eight streams during three weight updates: errors, refused requests, and the longest gap in an answer.
 
 `bash lab/run.sh benchmarks.serving.streams_through_updates` starts the loop in a temporary
 folder and prints one JSON line.

@@ -1,9 +1,11 @@
-"""Sampled tool calls of the tiny model at temperature 1.5: how many unsound ones reach a client as calls, by dialect.
+"""Samples tool calls of the tiny model at temperature 1.5, and counts the invalid ones that reach a client as calls,
+by dialect.
 
-`bash lab/run.sh benchmarks.serving.unsound_calls --count 10000` serves the tiny model, samples answers that must call a
-tool or may, and writes each answer's ids as the events of each dialect, cut at random. Its calls are hardly ever sound:
-`--continued N` more answers go on from a random place of a sound call, with a bias towards what is left of it, so that
-sound and almost sound ones come too. `--http N` of the answers come over HTTP in each dialect. Prints one JSON line.
+`bash lab/run.sh benchmarks.serving.unsound_calls --count 10000` serves the tiny model, samples answers with required
+or optional tool calls, and writes the ids of each answer as the events of each dialect, split at random. Its calls
+are rarely valid: `--continued N` more answers continue a random part of a valid call, with a bias towards the rest of
+it, so that valid and almost valid calls occur too. `--http N` of the answers come over HTTP in each dialect. Prints
+one JSON line.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ TEMPERATURE = 1.5
 AT_A_TIME = 48
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call><|im_end|>'
 BIASES = (0.0, 4.0, 8.0, 12.0)
-"""Logit biases of the tokens that are left of CALL, one an answer."""
+"""Logit biases of the remaining tokens of CALL, one for each answer."""
 
 
 def bodies(number: int) -> dict[str, tuple[str, Json]]:
-    """(route, body) of one request in each dialect; every second one must call the first tool."""
+    """Returns (route, body) of one request in each dialect; every second one requires the first tool."""
     common: Json = {"model": MODEL.name, "temperature": TEMPERATURE, "seed": number, "stream": True}
     forced = number % 2 == 0
     flat = [{"type": "function", "name": name, "parameters": SCHEMA} for name in NAMES]
@@ -68,7 +70,7 @@ def bodies(number: int) -> dict[str, tuple[str, Json]]:
 
 
 def calls_in(dialect: str, events: bytes) -> list[Call]:
-    """(name, arguments) of what a client would execute of a stream."""
+    """Returns (name, arguments) of the calls that a client would execute from a stream."""
     calls: list[list[str]] = []
     for line in events.decode().splitlines():
         if not line.startswith("data: {"):
@@ -100,7 +102,7 @@ def is_sound(call: Call) -> bool:
 
 
 Answer = tuple[list[int], bool]
-"""Ids, and whether a call was required."""
+"""Token ids, and whether a call was required."""
 
 
 class Writers:
@@ -124,7 +126,7 @@ class Writers:
             yield dialect, self._written(dialect, pieces, ids)
 
     def counts(self, answers: Sequence[Answer]) -> Counter[str]:
-        """Calls, and unsound ones, that these answers bring in each dialect."""
+        """Returns the number of calls and of invalid ones in these answers, for each dialect."""
         chance, counts = random.Random(1), Counter[str]()
         for ids, forced in answers:
             counts["answers that begin a call"] += self.begun(ids, forced)
@@ -133,7 +135,7 @@ class Writers:
         return counts
 
     def begun(self, ids: Sequence[int], forced: bool) -> bool:
-        """Returns whether an answer has a call's marker."""
+        """Returns whether an answer contains the marker of a call."""
         return forced or self.tokenizer.token_id("<tool_call>") in ids
 
     def _written(self, dialect: str, pieces: list[list[int]], ids: Sequence[int]) -> bytes:
@@ -166,7 +168,7 @@ class Writers:
 
 
 async def sample(url: str, count: int, seconds: float) -> list[Answer]:
-    """Up to `count` answers, as many as there is time for."""
+    """Returns up to `count` answers, as many as the time allows."""
 
     async def ask(http: httpx.AsyncClient, number: int) -> Answer:
         body = {**bodies(number)["chat"][1], "stream": False, "return_token_ids": True}
@@ -177,7 +179,7 @@ async def sample(url: str, count: int, seconds: float) -> list[Answer]:
 
 
 async def continued(url: str, count: int, seconds: float, call: Sequence[int]) -> list[Answer]:
-    """Up to `count` answers that begin with a part of `call`; the tokens after it are sampled."""
+    """Returns up to `count` answers that begin with a part of `call`; the tokens after it are sampled."""
     async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:
         body = {**bodies(1)["chat"][1], "stream": False, "return_token_ids": True, "max_tokens": 1}
         prompt = (
@@ -214,7 +216,7 @@ async def _drawn(
 
 
 async def over_http(url: str, count: int) -> Counter[str]:
-    """Calls, and unsound ones, of `count` streams in each dialect."""
+    """Returns the number of calls and of invalid ones in `count` streams of each dialect."""
     counts: Counter[str] = Counter()
     numbers = iter(range(count))
     async with httpx.AsyncClient(base_url=url, timeout=300.0, trust_env=False) as http:

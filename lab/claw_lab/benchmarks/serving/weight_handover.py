@@ -1,15 +1,16 @@
-"""Weights from a trainer to an engine through shared memory, with proof, without a GPU: bytes per second of each stage.
+"""Measures the transfer of weights from a trainer to an engine through shared memory, with verification and without a
+GPU: bytes per second of each stage.
 
-`bash lab/run.sh benchmarks.serving.weight_handover --gigabytes 4` makes tensors of a 4B model's shapes in
-this process and hands several versions of them to another one, which computes with them all the while. It prints one
-JSON line. The stages are the product's own: `write` casts, writes into a slot, checks and digests what lies there;
-`prove` maps the slot in the other process and compares names, shapes and the digests of some tensors; `switch` replaces
-what the model points to, between two steps; `end_to_end` is all three. `silence` is the longest time without a step.
-`artifact` is the copy on disk, which is written while the engine proves. `memcpy`, `sha256` and `xxh3` are what one core
-of this machine did of each in the same run.
+`bash lab/run.sh benchmarks.serving.weight_handover --gigabytes 4` creates tensors with the shapes of a 4B model in
+this process and transfers several versions of them to another one, which computes with them all the time. It prints
+one JSON line. The stages run the product's code: `write` casts, writes into a slot, verifies and hashes the result;
+`prove` maps the slot in the other process and compares names, shapes and the digests of some tensors; `switch`
+replaces the tensors of the model between two steps; `end_to_end` is all three. `silence` is the longest time without
+a step. `artifact` is the copy on disk, which is written while the engine verifies. `memcpy`, `sha256` and `xxh3` are
+the rates of one core of this machine in the same run.
 
-On a machine with other work the wall time includes that work: `per_processor_second` has the same rates by the
-processor time that the stages took, of both processes and all of their threads.
+Wall time includes other work of the machine: `per_processor_second` has the same rates by the processor time of the
+stages, of both processes and all their threads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ KINDS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def shapes(gigabytes: float) -> dict[str, tuple[int, int]]:
-    """Names and shapes of so many bytes in bf16: an embedding, if there is room for one, and matrices of an MLP."""
+    """Returns names and shapes of `gigabytes` in bf16: an embedding, if there is room for one, and matrices of an
+    MLP."""
     left, shapes_by_name = gigabytes * 1e9, dict[str, tuple[int, int]]()
     if left > 2 * 2 * EMBEDDING[0] * EMBEDDING[1]:
         shapes_by_name["model.embed_tokens.weight"] = EMBEDDING
@@ -65,7 +67,7 @@ def made(sizes: dict[str, tuple[int, int]], dtype: torch.dtype) -> dict[str, Ten
 
 
 class Stepper:
-    """A decode loop that does as little as one can: a product with one row of the weights, every few milliseconds."""
+    """A minimal decode loop: one product with a row of the weights every few milliseconds."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         self.tensors, self.calls, self.silence = tensors, list[tuple[Callable[[], None], Future[None]]](), 0.0
@@ -96,7 +98,7 @@ class Stepper:
 
 
 def serve(sizes: dict[str, tuple[int, int]], line: Connection) -> None:
-    """The other process: answers (prepare, slot, version), (switch, version), (silence,) until None comes."""
+    """Runs the other process: answers (prepare, slot, version), (switch, version), (silence,) until None comes."""
     torch.set_num_threads(1)
     tensors = {name: torch.zeros(1, dtype=torch.bfloat16).expand(shape) for name, shape in sizes.items()}
     model = ServedModel(None, tensors, {}, 1, 1, torch.device("cpu"), torch.bfloat16)
@@ -116,7 +118,7 @@ def serve(sizes: dict[str, tuple[int, int]], line: Connection) -> None:
 
 
 def rate(action: Callable[[], object], size: int) -> tuple[float, float]:
-    """Best of five, in GB/s, by the clock and by this thread's processor time."""
+    """Returns the best of five rates in GB/s, by wall time and by this thread's processor time."""
     clock = processor = float("inf")
     for _ in range(5):
         began, used = time.perf_counter(), time.thread_time()
@@ -126,7 +128,7 @@ def rate(action: Callable[[], object], size: int) -> tuple[float, float]:
 
 
 def of_this_machine() -> dict[str, tuple[float, float]]:
-    """What one core does of each."""
+    """Returns the rates of one core."""
     source = torch.randn(1 << 26).bfloat16()
     target, data = torch.empty_like(source), source.view(torch.uint8).numpy().data
     return {
@@ -143,7 +145,7 @@ def hand_over(
     line: Connection,
     memories: WrittenMemories,
 ) -> dict[str, float]:
-    """One version; seconds of each stage."""
+    """Transfers one version; returns the seconds of each stage."""
     slots, disk = folders
 
     def ask(*words: object) -> Any:
@@ -204,7 +206,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         ]
         line.send(None)
         engine.join()
-    steady = runs[2:]  # the first two versions make the two slots
+    steady = runs[2:]  # the first two versions create the two slots
     alone = of_this_machine()
     clock = {name: least(steady, size, name) for name in ("write", "prove", "artifact")}
     clock |= {"end_to_end": least(steady, size, "write", "prove", "switch")} | {
@@ -231,7 +233,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def least(versions: Sequence[dict[str, float]], size: int, *stages: str) -> float:
-    """GB/s of these stages together in the version that was fastest in them."""
+    """Returns the GB/s of these stages together, of the version that was fastest in them."""
     return size / min(sum(one[stage] for stage in stages) for one in versions) / 1e9
 
 

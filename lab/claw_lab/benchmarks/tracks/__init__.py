@@ -1,1 +1,1 @@
-"""Episodes of the tracks an hour, and what they leave behind."""
+"""Measures the tracks: episodes per hour, and what they leave behind."""

@@ -1,4 +1,4 @@
-"""Episodes an hour of a scripted agent in one browser, and the processes and files left behind.
+"""Measures the episodes per hour of a scripted agent in one browser, and the processes and files left behind.
 
 bash lab/run.sh benchmarks.tracks.gui [--episodes 400] [--parallel 8] [--pictures] [--backend selenium]
 """
@@ -30,19 +30,19 @@ SIZE = ScreenSize(640, 400)
 
 
 def script_of(task: Errand) -> list[list[str]]:
-    """What solves it."""
+    """Returns the actions that solve a task."""
     steps = [["write", name] if kind == "write" else ["click", kind, name] for kind, name in task.steps]
     return [*steps, ["done"]]
 
 
 def processes() -> int:
-    """Of this process, without those that have ended."""
+    """Returns the number of processes below this one, without ended ones."""
     ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return sum(child.status() not in ended for child in psutil.Process().children(recursive=True))
 
 
 def profiles() -> int:
-    """Of browsers, and folders of desktops."""
+    """Returns the number of browser profiles and of desktop folders."""
     folder = Path(tempfile.gettempdir())
     return len([*folder.glob("playwright*profile*"), *base_folder().iterdir()])
 
@@ -50,7 +50,7 @@ def profiles() -> int:
 async def measure(
     episodes: int, parallel: int, pictures: bool, backend: Backend = "playwright"
 ) -> dict[str, Any]:
-    """Plays `episodes`, of which `parallel` run at a time, behind `parallel` that are not counted."""
+    """Plays `episodes`, `parallel` at a time, after `parallel` that are not counted."""
     surroundings, places = Surroundings(SIZE, backend), asyncio.Semaphore(parallel)
     unit = Coordinates(True, SIZE.width, SIZE.height)
     settings = GuiSettings(unit=unit, observation="screenshot_a11y_tree" if pictures else "a11y_tree")

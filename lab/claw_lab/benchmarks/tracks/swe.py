@@ -1,9 +1,9 @@
-"""Episodes an hour with a scripted agent, several at the same time, and what they leave behind.
+"""Measures the episodes per hour of a scripted agent, several at a time, and what they leave behind.
 
 bash lab/run.sh benchmarks.tracks.swe [--instances FILE] [--seconds 60 | --episodes N] [--parallel 8]
 
-The agent looks for the function, reads the file, repairs it, imports it, and submits; the hidden tests decide. One JSON
-line: `left` counts processes, mounts and workspaces of the episodes that are there at the end.
+The agent looks for the function, reads the file, repairs it, imports it, and submits; the hidden tests score it. It
+prints one JSON line; `left` counts processes, mounts and workspaces of the episodes that remain at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ INSTANCES = ROOT / "swe-rl" / "instances" / "factory.jsonl"
 
 
 def commands(instance: Instance) -> Iterator[str]:
-    """What the agent runs. Raises ClawError for one that is not the factory's: its repair is not known."""
+    """Yields the commands of the agent. Raises ClawError for an instance of another source, whose repair is
+    unknown."""
     bug = instance.bug
     if bug is None:
         raise ClawError(f"{instance.instance_id} is not of the factory, so no script repairs it")
@@ -51,7 +52,7 @@ def commands(instance: Instance) -> Iterator[str]:
 
 
 async def episode(instance: Instance, threads: Executor | None = None) -> bool:
-    """Returns whether it was solved. Raises as the environment does."""
+    """Plays an episode; returns whether it was solved. Raises as the environment does."""
     environment = SweEnvironment(threads=threads)
     try:
         await environment.reset(Task("", metadata={"instance": instance.to_row()}))
@@ -65,7 +66,7 @@ async def episode(instance: Instance, threads: Executor | None = None) -> bool:
 async def played(
     instances: list[Instance], seconds: float, episodes: int | None, parallel: int
 ) -> list[bool]:
-    """Until the time or the number is reached; those under way are played to their end."""
+    """Plays episodes until the time or the number is reached; running episodes are finished."""
     until, turns = time.monotonic() + seconds, itertools.cycle(instances)
     solved: list[bool] = []
     begun, threads = itertools.count(), ThreadPoolExecutor(parallel)
@@ -79,7 +80,7 @@ async def played(
 
 
 def left(folder: Path) -> dict[str, int]:
-    """Of what worked in `folder`: processes that name it, mounts in it, and workspaces."""
+    """Counts the leftovers of episodes in `folder`: processes that name it, mounts in it, and workspaces."""
     processes = 0
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

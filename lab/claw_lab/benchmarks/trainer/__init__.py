@@ -1,1 +1,1 @@
-"""The trainer, its planner and its environments: time, memory, agreement with others."""
+"""Measures the trainer, its planner and its environments: time, memory, agreement with other projects."""

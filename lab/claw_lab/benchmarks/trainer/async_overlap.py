@@ -1,11 +1,11 @@
-"""How much of the time that overlap can save does train_async.py save? Prints one JSON line.
+"""Measures the share of the time saved by train_async.py, of the time that overlap can save. Prints one JSON line.
 
     bash lab/run.sh benchmarks.trainer.async_overlap
 
-Both loops run as they are, with Ray, the default rollout, its reward and the weight update; the engine is one that
-waits (`fake_sglang.py`, the same latencies in both runs) and the trainer one that takes a stated time, so neither needs
-the processor. From the sync run's trace (seconds that each batch and each training step took) follows the best that an
-overlap by one rollout can do: the next batch is asked for when one is there, and while it comes that one trains.
+Both loops run unchanged, with Ray, the default rollout, its reward and the weight update; the engine only waits
+(`fake_sglang.py`, the same latencies in both runs) and the trainer takes a fixed time, so neither needs the
+processor. The trace of the sync run (seconds of each batch and training step) gives the best result of an overlap by
+one rollout: the next batch is requested when one is complete, and the complete one trains meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from claw_lab import environment
 
 
 class StatedTrainers:
-    """A trainer group whose step takes `seconds`, and nothing else."""
+    """A trainer group whose step only takes `seconds`."""
 
     seconds = 1.0
 
@@ -49,10 +49,10 @@ class StatedTrainers:
         return Path()
 
     def check(self) -> None:
-        """It cannot die."""
+        """Does nothing; this trainer cannot die."""
 
     def finish_save(self) -> None:
-        """It writes nothing."""
+        """Does nothing; this trainer writes no files."""
 
 
 async def reward(args: Any, sample: Any, **kwargs: Any) -> float:
@@ -60,7 +60,7 @@ async def reward(args: Any, sample: Any, **kwargs: Any) -> float:
 
 
 def prompt_model(folder: Path) -> Path:
-    """A folder with a configuration and a byte tokenizer; no weights are needed."""
+    """Creates a folder with a configuration and a byte tokenizer; no weights are needed."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     folder.mkdir()
@@ -75,7 +75,7 @@ def prompt_model(folder: Path) -> Path:
 
 
 def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None:
-    """Exchanges this process's engine and trainer for those that only wait."""
+    """Replaces the engine and the trainer of this process by ones that only wait."""
     import slime.ray.components as components
     import slime.ray.engines as engines
     from slime.processes.servers import ServerSpec
@@ -92,7 +92,7 @@ def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None
 
 
 def run_loop(options: argparse.Namespace) -> None:
-    """One loop in this process, with its engine and its trainer exchanged for those that only wait."""
+    """Runs one loop in this process, with an engine and a trainer that only wait."""
     import train
     import train_async
     from slime.arguments import parse_args
@@ -110,7 +110,7 @@ def run_loop(options: argparse.Namespace) -> None:
 
 
 def measure(options: argparse.Namespace, loop: str) -> list[dict[str, float]]:
-    """Runs a loop in a process of its own, and its engine's end; returns its metrics, a rollout each."""
+    """Runs a loop in a separate process; returns its metrics, one row for each rollout."""
     words = [
         f"--{name}={getattr(options, name)}" for name in ("folder", "rollouts", "batch", "median", "sigma")
     ]
@@ -120,7 +120,8 @@ def measure(options: argparse.Namespace, loop: str) -> list[dict[str, float]]:
 
 
 def metrics_of(command: list[str], run_dir: Path) -> list[dict[str, float]]:
-    """Runs a driver under a supervisor, which ends its servers too; returns its metrics, a rollout each."""
+    """Runs a driver under a supervisor, which also ends its servers; returns its metrics, one row for each
+    rollout."""
     supervisor = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir)]
     words = [*supervisor, "--max-restarts", "0", "--", *command]
     subprocess.run(words, env=environment(), check=True, stdout=subprocess.DEVNULL)
@@ -128,10 +129,10 @@ def metrics_of(command: list[str], run_dir: Path) -> list[dict[str, float]]:
 
 
 def best_overlap(waits: list[float], works: list[float]) -> float:
-    """Seconds of the ideal loop: batch k + 1 comes while k trains.
+    """Returns the seconds of the ideal loop: batch k + 1 is sampled while k trains.
 
     Args:
-        waits: seconds that each batch takes from the moment it is asked for.
+        waits: seconds from the request of each batch until it is complete.
         works: seconds of each training step with its weight update.
     """
     hidden = sum(max(work, wait) for work, wait in zip(works[:-1], waits[1:], strict=True))

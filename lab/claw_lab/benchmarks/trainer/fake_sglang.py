@@ -1,8 +1,8 @@
-"""An engine that only waits: SGLang's protocol, made-up tokens, latencies with a long tail. Needs no model.
+"""Runs an engine that only waits: SGLang's protocol, made-up tokens, latencies with a long tail. Needs no model.
 
     bash lab/run.sh benchmarks.trainer.fake_sglang --port 21001 --median 0.4 --sigma 0.8 --longest 4
 
-The latency of a request depends on its sampling seed alone, so two runs with the same prompts meet the same ones.
+The latency of a request depends only on its sampling seed, so two runs with the same prompts have the same latencies.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from aiohttp import web
 
 
 class FakeEngine:
-    """Answers after a log-normal time; takes weights in `update` seconds and serves on meanwhile."""
+    """Answers after a log-normal time; loads weights in `update` seconds and serves meanwhile."""
 
     def __init__(self, median: float, sigma: float, longest: float, update: float) -> None:
         self.median, self.sigma, self.longest, self.update = median, sigma, longest, update
         self.version, self.prepared = 0, 0
 
     def latency(self, seed: int) -> float:
-        """Seconds for one request."""
+        """Returns the latency of one request in seconds."""
         drawn = random.Random(seed).lognormvariate(math.log(self.median), self.sigma)
         return min(self.longest, drawn)
 
@@ -83,7 +83,7 @@ class FakeEngine:
 
 
 def checksum(version: int) -> str:
-    """What both sides call the weights of a version."""
+    """Returns the checksum that both sides use for the weights of a version."""
     return f"made-up-{version}"
 
 

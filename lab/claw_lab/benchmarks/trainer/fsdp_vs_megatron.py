@@ -1,9 +1,10 @@
-"""FSDP and Megatron on the same batches: the first gradient of every weight, and twenty float64 steps of RL.
+"""Compares FSDP and Megatron on the same batches: the first gradient of each weight, and twenty float64 steps of RL.
 
     bash lab/run.sh benchmarks.trainer.fsdp_vs_megatron --model openclaw-test/tiny_claw/model
 
-Prints the largest relative difference of a weight's gradient in fp32, and the largest difference of the losses, gradient
-norms and KL terms of the steps in float64. Samples are made of random ids; needs megatron-core, and no GPU.
+Prints the largest relative difference of a weight's gradient in fp32, and the largest difference of the losses,
+gradient norms and KL terms of the steps in float64. Samples consist of random ids; it needs megatron-core, and no
+GPU.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ STEPS = 20
 
 
 def samples(vocabulary: int, seed: int, count: int = 8) -> list[Sample]:
-    """Groups of two answers to one prompt, with rewards of 1 or -1. Id 0 is often the padding token, whose embedding
-    transformers gives no gradient as an input, and megatron-core does."""
+    """Returns groups of two answers to one prompt, with rewards of 1 or -1. Id 0 is avoided: it is often the padding
+    token, whose input embedding gets a gradient in megatron-core but not in transformers."""
     chance = random.Random(seed)
     drawn = []
     for index in range(count):
@@ -65,7 +66,7 @@ def arguments(model: str, backend: str, **changes: Any) -> Arguments:
 
 
 def first_gradient(model: str, backend: str) -> dict[str, torch.Tensor]:
-    """By Hugging Face's names, of one step without clipping."""
+    """Returns the gradients of one step without clipping, by Hugging Face's names."""
     trainer = TRAINERS[backend](arguments(model, backend, clip_grad=0.0))
     gradients: dict[str, torch.Tensor] = {}
 

@@ -1,12 +1,11 @@
-"""Host memory while four ranks load a model.
+"""Measures the host memory while four ranks load a model.
 
     bash lab/run.sh benchmarks.trainer.loading_memory [--backend megatron] [--tiny]
 
-A random bf16 model of Qwen3-0.6B's shape (--model for another) is written, then loaded by four gloo ranks on a CPU. The
-parent adds up their proportional memory (Pss of /proc/PID/smaps_rollup, so that a page which all map counts once) while
-they load. On a CPU the shards stay in host memory, on a GPU they do not, so memory that stays is counted separately
-from the memory above it; pages of the model's file are the page cache's, which the kernel takes back where memory is
-short.
+A random bf16 model with the shape of Qwen3-0.6B (--model for another) is written, then loaded by four gloo ranks on a
+CPU. The parent sums their proportional memory (Pss of /proc/PID/smaps_rollup, which counts shared pages once) while
+they load. Memory that stays is counted separately from the memory above it, since shards stay in host memory only on
+a CPU; pages of the model's file belong to the page cache, which the kernel can free.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from slime.plan.shape import KNOWN
 
 RANKS = 4
-INTERVAL = 0.02  # seconds between two looks
+INTERVAL = 0.02  # seconds between two measurements
 TINY = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4, "vocab_size": 4096}
 RANK = """
 import sys
@@ -58,7 +57,7 @@ sys.stdin.readline()
 
 
 def write_model(folder: Path, name: str, tiny: bool) -> int:
-    """A random model in bf16; returns the bytes of its weights."""
+    """Writes a random model in bf16; returns the bytes of its weights."""
     shape = {**KNOWN[name], **(TINY if tiny else {}), "dtype": "bfloat16"}
     config = AutoConfig.for_model(shape.pop("model_type"), **shape)
     config.save_pretrained(folder)
@@ -71,7 +70,7 @@ def write_model(folder: Path, name: str, tiny: bool) -> int:
 
 
 def proportional(pids: list[int]) -> tuple[int, int]:
-    """Bytes of all processes together: of their own, and of files."""
+    """Returns the proportional memory of all processes together in bytes: anonymous, and of files."""
     kilobytes = {"Pss_Anon:": 0, "Pss_File:": 0}
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -82,7 +81,7 @@ def proportional(pids: list[int]) -> tuple[int, int]:
 
 
 def measure(folder: Path, backend: str) -> dict[str, float]:
-    """Bytes above those of four processes that have imported everything."""
+    """Returns the bytes above those of four processes that have only imported everything."""
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(folder), str(rank), backend],
@@ -116,7 +115,7 @@ def measure(folder: Path, backend: str) -> dict[str, float]:
 
 
 def watch(ranks: list[subprocess.Popen[str]], pids: list[int]) -> tuple[tuple[int, int], float]:
-    """The most that there was of each kind until all ranks have loaded."""
+    """Returns the maximum of each kind until all ranks have loaded."""
     import selectors
 
     began, peak, waiting = time.monotonic(), (0, 0), selectors.DefaultSelector()

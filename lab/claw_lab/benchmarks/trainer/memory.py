@@ -1,13 +1,13 @@
-"""Peak memory of a process, from Linux's own counters."""
+"""Measures the peak memory of a process with Linux's counters."""
 
 from pathlib import Path
 
 
 class PeakMemory:
-    """How far the resident memory rises above where it is now."""
+    """Measures how far the resident memory rises above its current value."""
 
     def __init__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current value
         self.start = self._kilobytes("VmRSS")
 
     def rise_mb(self) -> float:

@@ -1,11 +1,12 @@
-"""Turns of one session trained together against one by one: processor seconds, peak memory, growth with the turns.
+"""Compares training the turns of one session together with training them one by one: processor seconds, peak memory,
+growth with the number of turns.
 
     bash lab/run.sh benchmarks.trainer.merged_turns --turns 2 4 8 16 32 --system 600 --new 60
 
-A random Qwen3 of 5 million parameters takes one optimizer step on a CPU, one thread. Prints one JSON line a
-measurement, then one with ratios and exponents. Memory is the peak above what the process held before the step.
-`longest` is a step on the last turn alone. `rendered again`: prompts hold other tokens than those that were sampled,
-so each answer is a branch. `apart`: samples that have nothing in common.
+A random Qwen3 of 5 million parameters takes one optimizer step on a CPU, one thread. Prints one JSON line for each
+measurement, then one with ratios and exponents. Memory is the peak above the memory before the step. `longest` is a
+step on the last turn alone. `rendered again`: prompts hold other tokens than the sampled ones, so each answer is a
+branch. `apart`: samples without common tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VOCABULARY = 2048
 
 
 def write_model(folder: str) -> None:
-    """A Qwen3 of 5 million random parameters, without a tokenizer."""
+    """Saves a Qwen3 of 5 million random parameters, without a tokenizer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
@@ -45,8 +46,8 @@ def write_model(folder: str) -> None:
 
 
 def session(turns: int, system: int, new: int, again: bool = False) -> list[Sample]:
-    """Turns of a question and an answer, half of `new` tokens each, behind a system prompt. `again`: histories end
-    answers with another token than the one that was sampled."""
+    """Returns turns of a question and an answer, half of `new` tokens each, after a system prompt. `again`: answers
+    end in the histories with another token than the sampled one."""
     chance = random.Random(0)
 
     def words(count: int) -> list[int]:
@@ -61,13 +62,13 @@ def session(turns: int, system: int, new: int, again: bool = False) -> list[Samp
 
 
 def sample(number: int, tokens: list[int], answer: int) -> Sample:
-    """With a reward of its own."""
+    """Returns a sample with its own reward."""
     reward = (1.0, -1.0, 0.5)[number % 3]
     return Sample(index=number, group_index=number, tokens=tokens, response_length=answer, reward=reward)
 
 
 def strangers(count: int, length: int) -> list[Sample]:
-    """Samples of about equal lengths with nothing in common."""
+    """Returns samples of about equal lengths without common tokens."""
     chance = random.Random(1)
     lengths = [chance.randint(length // 2, length) for _ in range(count)]
     return [
@@ -77,7 +78,7 @@ def strangers(count: int, length: int) -> list[Sample]:
 
 
 class Bench:
-    """One trainer that merges and one that does not, of the same model.
+    """One trainer that merges turns and one that does not, of the same model.
 
     Args:
         max_tokens: of a micro-batch.
@@ -93,7 +94,7 @@ class Bench:
             self.trainers[merge] = FSDPTrainer(args)
 
     def measured(self, samples: Sequence[Sample], merge: bool) -> tuple[float, float]:
-        """Processor seconds of a step, and MiB of its peak above the memory before it."""
+        """Returns the processor seconds of a step, and its peak in MiB above the memory before it."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
@@ -102,7 +103,7 @@ class Bench:
         return time.process_time() - start, _status("VmHWM") - before
 
     def report(self, kind: str, samples: Sequence[Sample], merge: bool, **how: Any) -> tuple[float, float]:
-        """Measures, and prints a line."""
+        """Measures, prints a line and returns the result."""
         seconds, memory = self.measured(samples, merge)
         row = {"kind": kind, "merged": merge, **how, "seconds": round(seconds, 2), "MiB": round(memory)}
         print(json.dumps(row), flush=True)
@@ -110,13 +111,13 @@ class Bench:
 
 
 def _status(name: str) -> float:
-    """MiB of this process under a name of the kernel's."""
+    """Returns the MiB of this process under one of the kernel's names."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def exponent(costs: dict[int, float]) -> float:
-    """Of the power of the number of turns that fits costs best."""
+    """Returns the exponent of the power law of the number of turns that fits the costs best."""
     xs, ys = [math.log(turns) for turns in costs], [math.log(cost) for cost in costs.values()]
     middle = statistics.fmean(xs)
     spread = sum((x - middle) ** 2 for x in xs)

@@ -1,9 +1,10 @@
-"""The planner's bytes against those of the project's own modules: `bash lab/run.sh benchmarks.trainer.plan_vs_tracker`.
+"""Compares the planner's bytes with those of the project's own modules: `bash lab/run.sh
+benchmarks.trainer.plan_vs_tracker`.
 
-One training step (forward, backward, gradients) of one rank runs on fake tensors, which have shapes and no memory, in a
-process group that is only pretended, and torch's memory tracker adds up what lives. Attention is a stand-in that keeps
-what FlashAttention keeps. AdamW's two moments come on top: they are made in the first step, at a time when nothing
-else is in memory. What the planner adds for runtime and fragments, no tracker sees; it is left out on both sides.
+One training step (forward, backward, gradients) of one rank runs on fake tensors, which have shapes and no memory, in
+a fake process group, and torch's memory tracker sums the live tensors. A stand-in for attention keeps the same
+tensors as FlashAttention. AdamW's two moments are added: they are created in the first step, when nothing else is in
+memory. The planner's allowance for runtime and fragmentation is excluded, since the tracker cannot measure it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ EACH: tuple[dict[str, Any], ...] = (
     {"gpus": 4, "tokens": 16384, "checkpointing": True, "tp": 2},
     {"gpus": 8, "tokens": 8192, "tp": 4, "distributed": True},
 )
-"""Layouts that every model is planned in with --each."""
+"""Layouts that --each plans for each model."""
 
 
 class KeptAsFlash(torch.autograd.Function):
@@ -94,12 +95,12 @@ def stand_in(module: Any, query: Tensor, key: Tensor, value: Tensor, *_: object,
 
 
 def planned(plan: TrainerMemory) -> float:
-    """Bytes by the planner, without what no tracker sees."""
+    """Returns the planner's bytes, without the parts that the tracker cannot measure."""
     return sum(size for name, size in trainer_parts(plan).items() if name != RUNTIME)
 
 
 def measured(config: dict[str, Any], plan: TrainerMemory) -> float:
-    """Bytes of one rank of a model by the tracker."""
+    """Returns the tracker's bytes of one rank of a model."""
     with tempfile.TemporaryDirectory() as folder, pretended_group(plan.gpus):
         Path(folder, "config.json").write_text(json.dumps(config))
         run = fsdp_step if plan.division is None else megatron_step
@@ -122,7 +123,7 @@ def pretended_group(size: int) -> Iterator[None]:
 
 
 def in_blocks_of_a_gpu() -> AbstractContextManager[object]:
-    """Inside, losses compute as many logits at a time as on a GPU, for which the CPU stands here."""
+    """Lets losses compute as many logits at a time as on a GPU."""
     return patch.object(dense, "BLOCK_CPU", dense.BLOCK_GPU)
 
 
@@ -147,7 +148,7 @@ def fsdp_step(folder: str, plan: TrainerMemory) -> float:
         tracker = FSDPMemTracker(model, optimizer)
         tracker.track_inputs((packed.input_ids,))
         with tracker:
-            for parameter in model.parameters():  # of the micro-batches before
+            for parameter in model.parameters():  # gradients of the micro-batches before
                 parameter.grad = torch.zeros_like(parameter)
             loss_of(equipped.distribution(packed), packed, plan.entropy).backward()
         moments = 8.0 * plan.shape.parameters / plan.gpus
@@ -193,7 +194,7 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
         packed = samples_of(plan.tokens)
         head = core._modules.pop("output_layer")
         assert head is not None
-        # The tracker knows one call of a module in a step
+        # The tracker counts only one call of a module in a step
         object.__setattr__(core, "output_layer", head.forward)
         tracker = MemTracker()
         tracker.track_external(core, head, learner.optimizer, packed.input_ids)
@@ -206,7 +207,7 @@ def megatron_step(folder: str, plan: TrainerMemory) -> float:
 
 
 def samples_of(tokens: int) -> PackedBatch:
-    """A pack in which every token is trained, and runs."""
+    """Returns a pack in which every token is trained, and runs."""
     each = min(tokens, LENGTH)
     samples = [
         Sample(index=i, tokens=[1] * each, response_length=each - 1, loss_mask=[1] * (each - 1))
@@ -221,7 +222,7 @@ def loss_of(seen: Any, packed: PackedBatch, entropy: bool) -> Tensor:
 
 
 def peak(tracker: Any) -> float:
-    """Bytes on all devices together."""
+    """Returns the bytes on all devices together."""
     snapshot = tracker.get_tracker_snapshot("peak")
     return float(sum(sizes["Total"] for sizes in snapshot.values()))
 

@@ -1,4 +1,4 @@
-"""Episodes in environments of a pool, while pools, the router and sandboxes are killed at random.
+"""Runs episodes in environments of a pool, while pools, the router and sandboxes are killed at random.
 
 bash lab/run.sh benchmarks.trainer.pool_kills --episodes 2000 --parallel 64 --kills 20
 
@@ -97,7 +97,8 @@ class Servers:
                 self.seen.update(psutil.Process(process.pid).children(recursive=True))
 
     def kill(self, what: str) -> bool:
-        """Kills a random "server" or "sandbox" (the bubblewrap that a pool started). Returns whether there was one."""
+        """Kills a random "server" or "sandbox" (the bubblewrap that a pool started). Returns whether there was
+        one."""
         pids = [process.pid for process in self.running.values() if process.returncode is None]
         self.see()
         if what == "sandbox":

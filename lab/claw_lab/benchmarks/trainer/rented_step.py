@@ -1,8 +1,8 @@
-"""What one training step at a service costs here, everything but waiting for the service. Prints one JSON line.
+"""Measures the cost of one training step at a remote service, without the time of the service. Prints one JSON line.
 
     bash lab/run.sh benchmarks.trainer.rented_step --model openclaw-test/tiny_claw/model
 
-The service answers at once and computes nothing. What an SDK and the line need (HTTP, serialising) is not in it.
+The service answers at once and computes nothing. The cost of SDK and network (HTTP, serialisation) is not included.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class InstantService:
         self.settings = settings
 
     def check(self) -> None:
-        """It has every model."""
+        """Reports that every model exists."""
 
     def new(self) -> InstantTrained:
         return InstantTrained()
@@ -61,7 +61,7 @@ class InstantService:
 
 
 def measured(model: str, samples: int, tokens: int, steps: int) -> dict[str, Any]:
-    """Milliseconds of a step, the first left out: medians, and the longest of wall time."""
+    """Returns the milliseconds of a step, without the first one: medians, and the maximum wall time."""
     from slime.arguments import parse_args
     from slime.rented.trainer import RentedTrainer
     from slime.types import Sample

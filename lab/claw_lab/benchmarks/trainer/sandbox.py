@@ -1,8 +1,10 @@
-"""Milliseconds of a call in a warm Python session and in a fresh sandbox, and calls per second on all cores.
+"""Measures the milliseconds of a call in a warm Python session and in a fresh sandbox, and calls per second on all
+cores.
 
 bash lab/run.sh benchmarks.trainer.sandbox [--image NAME_OR_ARCHIVE]
 
-With an image: seconds to unpack it, and milliseconds of a command in a fresh box on it and on this machine's system.
+With an image: seconds to unpack it, and milliseconds of a command in a fresh sandbox with the image and with this
+machine's system.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ PAUSE = 0.2  # seconds between fresh sandboxes, less than an episode takes
 
 
 def fresh_ms() -> float:
-    """From nothing to the first answer."""
+    """Returns the time from the start of a sandbox to its first answer."""
     with PythonSession() as session:
         began = time.monotonic()
         session.run(CODE)
@@ -39,7 +41,8 @@ def warm_ms(calls: int) -> list[float]:
 
 
 def on_image_ms(name: str) -> dict[str, float]:
-    """Boxes on the image and on this machine's system in turn: time, and processor time of all that a box starts."""
+    """Runs sandboxes with the image and with this machine's system in turn; returns the time, and the processor time
+    of all processes of a sandbox."""
     milliseconds: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -66,7 +69,7 @@ def on_image_ms(name: str) -> dict[str, float]:
 
 
 def children_seconds() -> float:
-    """Processor time of processes that have ended."""
+    """Returns the processor time of ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,10 +1,11 @@
-"""One update of the hybrid method against one of Binary RL on the same samples: the cost of teachers and top-K.
+"""Compares one update of the hybrid method with one of Binary RL on the same samples: the cost of teachers and top-K.
 
     bash lab/run.sh benchmarks.trainer.select_vs_rl
 
-The model is tiny-claw's shape with random weights. Both sides train the same 16 answers of 48 tokens to prompts of 120
-and of 480 tokens, without a reference model; the hybrid method reads 3 hints of 12 to 32 tokens behind each prompt,
-K = 4, hints by overlap over the response. Updates of both take turns. Prints one JSON line a case, times in seconds.
+The model has tiny-claw's shape and random weights. Both train the same 16 answers of 48 tokens to prompts of 120 and
+of 480 tokens, without a reference model; the hybrid method adds 3 hints of 12 to 32 tokens to each prompt, K = 4,
+hints by overlap over the response. The updates of both alternate. Prints one JSON line for each case, times in
+seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def write_model(folder: Path) -> None:
 
 
 def make_samples(prompt_length: int) -> list[Sample]:
-    """Hints stand near the end of the prompt, before the few tokens that begin an answer."""
+    """Returns samples; hints are near the end of the prompt, before the few tokens that begin an answer."""
     rng = random.Random(prompt_length)
     words = lambda n: [rng.randrange(VOCABULARY) for _ in range(n)]  # noqa: E731
     samples = []
@@ -73,7 +74,7 @@ def make_trainer(model: Path, threads: int, **changes: Any) -> FSDPTrainer:
 
 
 def measure(trainers: dict[str, FSDPTrainer], samples: list[Sample], updates: int) -> dict[str, list[float]]:
-    """Processor seconds of each update, after one that does not count."""
+    """Returns the processor seconds of each update, after a warm-up update."""
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     for number in range(updates + 1):
         for name, trainer in trainers.items():

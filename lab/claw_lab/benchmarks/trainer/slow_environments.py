@@ -1,12 +1,11 @@
-"""How long does the trainer stand idle while eight slow environments play? Prints one JSON line.
+"""Measures the idle time of the trainer while eight slow environments play. Prints one JSON line.
 
     bash lab/run.sh benchmarks.trainer.slow_environments
 
-train_async.py as it is, with Ray and agents whose environments sleep; the engine is one that waits (`fake_sglang.py`),
-the trainer one that takes a stated time, so nothing needs the processor. How long each episode lasts follows from its
-prompt alone. So arithmetic gives when each rollout is over (places are taken in the order of the prompts), and with that
-the least that the trainer must wait: rollout k + 1 plays while k trains. Exits with 1 where it waits for more than 10 %
-longer.
+train_async.py runs unchanged, with Ray and agents whose environments sleep; the engine only waits (`fake_sglang.py`)
+and the trainer takes a fixed time, so nothing needs the processor. The duration of each episode follows from its
+prompt. So the end of each rollout can be computed (prompts take places in order), and with it the minimum wait of the
+trainer: rollout k + 1 plays while k trains. Exits with 1 if the trainer waits more than 10 % longer.
 """
 
 from __future__ import annotations
@@ -33,13 +32,14 @@ OVER = 1.1
 
 
 def sleeps(prompt: str) -> list[float]:
-    """Seconds that the environment of a prompt takes to begin and for each turn: half a second, with a tail."""
+    """Returns the seconds that the environment of a prompt takes to start and for each turn: half a second, with a
+    tail."""
     drawn = random.Random(prompt)
     return [min(3.0, drawn.lognormvariate(-1.0, 0.8)) for _ in range(1 + TURNS)]
 
 
 class Sleeper:
-    """Does nothing, slowly."""
+    """An environment that only sleeps."""
 
     async def reset(self, task: Task) -> Start:
         self.left = sleeps(str(task.prompt))
@@ -54,14 +54,14 @@ class Sleeper:
         return Outcome(float(len(self.left)), True)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing."""
 
 
 generate = agent(Sleeper, EpisodeLimits(turns=TURNS), parallel=PLACES)
 
 
 def seconds_of(prompts: Sequence[str]) -> float:
-    """When the last of these episodes is over, with `PLACES` of them at a time, begun in their order."""
+    """Returns the end of the last of these episodes in seconds, with `PLACES` of them at a time, started in order."""
     free = [0.0] * PLACES
     for prompt in prompts:
         begin = heapq.heappop(free)
@@ -85,7 +85,7 @@ def run_loop(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace, prompts: Sequence[str]) -> dict[str, Any]:
-    """The first rollout has nothing to hide behind and is left out of all numbers."""
+    """Returns the report; the first rollout, which nothing can overlap, is excluded from all numbers."""
     inner = [
         sys.executable,
         "-m",

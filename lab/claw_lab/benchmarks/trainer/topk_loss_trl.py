@@ -1,4 +1,5 @@
-"""The side of `topk_loss_vs_trl.py` that runs TRL's formula; FOLDER holds logits and gets losses and gradients."""
+"""The part of `topk_loss_vs_trl.py` that runs TRL's formula; it reads logits from FOLDER and writes losses and
+gradients there."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Top-K reverse KL with tail bin here and in TRL's SDFT and SDPO trainers, on identical fp32 logits.
+"""Compares the top-K reverse KL with tail bin here with TRL's SDFT and SDPO trainers, on identical fp32 logits.
 
     bash lab/run.sh benchmarks.trainer.topk_loss_vs_trl --trl-python ENV/bin/python
 
-ENV is an environment of its own with TRL: `python -m venv ENV && ENV/bin/pip install torch==2.13.0 trl==1.16.0`.
-Prints one JSON line a method and K: largest difference of the loss of a token in nats, and of a gradient. Leaves with 1
-if one is above 1e-5.
+ENV is a separate environment with TRL: `python -m venv ENV && ENV/bin/pip install torch==2.13.0 trl==1.16.0`. Prints
+one JSON line for each method and K: largest difference of a token's loss in nats, and of a gradient. Exits with 1 if
+one is above 1e-5.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OTHER_SIDE = str(Path(__file__).with_name("topk_loss_trl.py"))
 
 
 def ours(student: torch.Tensor, teacher: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of each token [T] and its gradient [T, V], over the student's ids."""
+    """Returns the loss of each token [T] and its gradient [T, V], over the student's ids."""
     student = student.clone().requires_grad_()
     dist, ids = DenseDistribution(student), DenseDistribution(student.detach()).topk(k)[1]
     present = torch.ones(1, len(student), dtype=torch.bool)

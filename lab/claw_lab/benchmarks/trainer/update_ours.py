@@ -1,4 +1,4 @@
-"""The side of `update_vs_trl.py` that trains with this repository."""
+"""The part of `update_vs_trl.py` that trains with this repository."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The side of `update_vs_trl.py` that trains with TRL; it runs in an environment of its own and imports nothing
-from here but `memory`."""
+"""The part of `update_vs_trl.py` that trains with TRL; it runs in a separate environment and imports only `memory`
+from this repository."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 def batch_of(samples):
-    """The tensors that TRL's own generation would leave: prompts padded on the left, responses on the right."""
+    """Returns the tensors of TRL's own generation: prompts padded on the left, responses on the right."""
     longest = {part: max(len(s[part]) for s in samples) for part in ("prompt", "response")}
     rows = {name: [] for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")}
     for s in samples:
@@ -32,14 +32,14 @@ def batch_of(samples):
 
 
 class WithoutGeneration(GRPOTrainer):
-    """TRL's update on samples that are given."""
+    """TRL's trainer, which updates on prepared samples."""
 
     def _prepare_inputs(self, generation_batch):
         return self.batch
 
 
 class Clock(TrainerCallback):
-    """Takes orders before a step, and the time of each step."""
+    """Waits for a command before each step, and measures the step."""
 
     def __init__(self):
         self.memory, self.left, self.seconds = PeakMemory(), None, []

@@ -1,12 +1,13 @@
-"""One GRPO update here and in TRL's GRPOTrainer: time, peak memory and gradients, both measured in the same run.
+"""Compares one GRPO update here and in TRL's GRPOTrainer: time, peak memory and gradients, both measured in the same
+run.
 
     bash lab/run.sh benchmarks.trainer.update_vs_trl --trl-python ENV/bin/python
 
-ENV is an environment of its own with TRL: `python -m venv ENV && ENV/bin/pip install torch==2.13.0 trl==1.16.0`.
-Both sides train the same random Qwen3 in fp32 with the same AdamW on the same samples, with as many threads, one
-forward and backward pass over all of them in one micro-batch, without generation. The two processes take turns, so
-that what else the machine does meets both. Cases: 8 answers of 64 tokens to one prompt of 96; the same to 8 different
-prompts; answers and prompts that are 16 to 512 tokens long together. Prints one JSON line a case.
+ENV is a separate environment with TRL: `python -m venv ENV && ENV/bin/pip install torch==2.13.0 trl==1.16.0`. Both
+sides train the same random Qwen3 in fp32 with the same AdamW on the same samples, with as many threads, one forward
+and backward pass over all of them in one micro-batch, without generation. The two processes alternate, so that other
+work of the machine affects both. Cases: 8 answers of 64 tokens to one prompt of 96; the same to 8 different prompts;
+prompts and answers of 16 to 512 tokens in total. Prints one JSON line for each case.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 TRL_SIDE = str(Path(__file__).with_name("update_trl.py"))
-"""It runs in an environment that has none of our packages."""
+"""Script of the TRL process; it runs in an environment without this repository's packages."""
 SAMPLES = 8
 VOCABULARY = 4096
 LENGTHS = (16, 60, 110, 160, 200, 256, 384, 512)
 
 
 def write_model(folder: Path) -> int:
-    """A Qwen3 of 5.2 million random parameters with a tokenizer of as many words; returns their number."""
+    """Saves a Qwen3 of 5.2 million random parameters with a tokenizer of as many words; returns their number."""
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -55,7 +56,7 @@ def write_model(folder: Path) -> int:
 
 
 def make_samples(case: str) -> list[dict[str, Any]]:
-    """Prompt and response ids and a reward for each sample."""
+    """Returns prompt ids, response ids and a reward for each sample."""
     rng = random.Random(case)
     words = lambda n: [rng.randrange(2, VOCABULARY) for _ in range(n)]  # noqa: E731
     rewards = [1.0, 0.0, 0.5, 1.0, 0.0, 0.25, 1.0, 0.0]
@@ -72,7 +73,7 @@ def make_samples(case: str) -> list[dict[str, Any]]:
 
 
 class Side:
-    """A process that does updates on request."""
+    """A process that runs updates on request."""
 
     def __init__(self, command: list[str], settings: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
@@ -99,7 +100,8 @@ class Side:
 
 
 def largest_difference(ours: str, theirs: str) -> float:
-    """Over all tensors: largest difference of two gradients, relative to the largest entry of the tensor."""
+    """Returns the largest difference of two gradients over all tensors, relative to the largest entry of the
+    tensor."""
     from safetensors.torch import load_file
 
     own, others = load_file(ours), load_file(theirs)

@@ -1,11 +1,12 @@
-"""Whether the probe of log-probs lets every correct program pass, and what of a wrong one it and the digests find.
+"""Measures whether the log-prob probe accepts every correct program, and which faults the probe and the digests
+detect.
 
     bash lab/run.sh benchmarks.trainer.weight_probe MODEL_FOLDER [--draws 200]
 
-On a CPU, one thread, a language model in bf16. A draw of "correct" is another text of the repository's pages, scored by
-two correct programs: attention by sdpa, and written out. A draw of "stale" is one tensor of a served version that stayed
-that of the version before; a step of 1e-5 in the direction of a random sign lies between them. A draw of "wrong" is a
-matrix that is loaded into another layer. Prints one JSON line a measurement.
+On a CPU, one thread, a language model in bf16. A draw of "correct" is another text of the repository's pages, scored
+by two correct programs: sdpa, and attention in plain operations. A draw of "stale" is one tensor of a served version
+that kept the value of the version before; the versions differ by a step of 1e-5 with random signs. A draw of "wrong"
+is a matrix loaded into another layer. Prints one JSON line for each measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from slime.weights.probe import TEXT_LENGTH, Probe, probe_ids
 ROOT = Path(__file__).parents[4]
 STEP = 1e-5
 ROWS = 10
-"""Texts of one pass."""
+"""Number of texts in one pass."""
 
 
 def load(folder: str, attention: str) -> Any:
@@ -43,12 +44,12 @@ def load(folder: str, attention: str) -> Any:
 
 
 def scores(model: Any, ids: list[int]) -> list[float]:
-    """Log-probs [T - 1] of ids after those before them."""
+    """Returns the log-probs [T - 1] of the ids after the first."""
     return scores_of_all(model, [ids])[0]
 
 
 def scores_of_all(model: Any, rows: Sequence[list[int]]) -> list[list[float]]:
-    """The same of several texts of one length, in one pass."""
+    """Returns the log-probs of several texts of equal length, in one pass."""
     with torch.no_grad():
         tables = model(torch.tensor(rows)).logits.float().log_softmax(-1)
     return [
@@ -63,7 +64,7 @@ def batched(rows: Iterator[list[int]], size: int) -> Iterator[list[list[int]]]:
 
 
 def texts(folder: str, draws: int, seed: int) -> Iterator[list[int]]:
-    """Ids of different places in the repository's pages, code and prompts in many languages."""
+    """Yields ids of different places in the repository's pages, code and prompts in many languages."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
@@ -79,7 +80,7 @@ def texts(folder: str, draws: int, seed: int) -> Iterator[list[int]]:
 
 
 def correct(folder: str, draws: int) -> dict[str, Any]:
-    """How far two correct programs differ, and how many draws the probe refuses."""
+    """Measures the difference of two correct programs, and the number of draws that the probe rejects."""
     one, other = load(folder, "sdpa"), load(folder, "eager")
     means, refused = [], 0
     for rows in batched(texts(folder, draws, 0), ROWS):
@@ -98,8 +99,8 @@ def correct(folder: str, draws: int) -> dict[str, Any]:
 
 
 def stale(folder: str, draws: int) -> dict[str, Any]:
-    """How many stale tensors the comparison of an SGLang's digests finds, one at a time. In bf16 a step of 1e-5 leaves
-    vectors near 1 as they are."""
+    """Measures how many stale tensors the comparison of SGLang's digests detects, one at a time. In bf16 a step of
+    1e-5 does not change vectors near 1."""
     before = {name: x.detach() for name, x in load(folder, "sdpa").named_parameters()}
     torch.manual_seed(0)
     after = {name: step(x) for name, x in before.items()}
@@ -129,7 +130,7 @@ def step(x: Tensor) -> Tensor:
 
 
 def wrong(folder: str, draws: int) -> dict[str, Any]:
-    """How many matrices that are loaded into another layer the probe finds by itself, as at an engine's start."""
+    """Measures how many matrices loaded into another layer the probe alone detects, as when an engine starts."""
     model = load(folder, "sdpa")
     parameters = dict(model.named_parameters())
     ids, of_text = probe_ids(folder, int(model.get_input_embeddings().weight.shape[0]))

@@ -1,1 +1,1 @@
-"""What of the GPU path one GPU can show: `bash lab/run.sh long.gpu_check`."""
+"""Checks the GPU path as far as one GPU can: `bash lab/run.sh long.gpu_check`."""

@@ -1,12 +1,13 @@
-"""Checks one GPU in less than ten minutes: parts in order of worth, each with a time limit, results written as they come.
+"""Checks one GPU in less than ten minutes: parts in order of importance, each with a time limit; results are written
+as they come.
 
   bash lab/run.sh long.gpu_check --prepare             with a network, once: packages into build/gpu_check (optional)
   bash lab/run.sh long.gpu_check                       on the machine with a GPU: every part; needs no network
   bash lab/run.sh long.gpu_check --only about,sdpa     these sections, in one process, without a limit
   bash lab/run.sh long.gpu_check --tiny                every section on a CPU, to see that it runs
 
-Writes gpu_check.jsonl, a line a number, and log.txt. Ends with 1 if a section fails, also by numbers beyond its bound;
-the others run anyway. Without the prepared packages the sections that need them are skipped.
+Writes gpu_check.jsonl, one line for each number, and log.txt. Exits with 1 if a section fails or a number is beyond
+its bound; the other sections run anyway. Without the prepared packages the sections that need them are skipped.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ SECTIONS = {
     "fsdp_fused": "training",
     "fsdp_cpu_offload": "training",
 }
-"""The module of each section: it is imported when it is run, so that a package that it lacks stops no other section."""
+"""The module of each section; it is imported when the section runs, so that a missing package stops no other
+section."""
 
 VERSION_GB = 10
-"""Of the larger model, 8 GB, with some to spare."""
+"""Size of the larger model's version, 8 GB, with a margin."""
 
 
 def main() -> int:
@@ -81,7 +83,8 @@ def sees_gpu() -> bool:
 
 
 def memory() -> str | None:
-    """Shared memory with room for a version of the larger model; None: the folder for temporary files."""
+    """Returns a folder of shared memory with room for a version of the larger model; None: use the folder of
+    temporary files."""
     from slime.processes.control import SHARED_MEMORY
 
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > VERSION_GB * 1e9:
@@ -121,7 +124,7 @@ def ran(bench: object, name: str) -> bool:
         getattr(importlib.import_module(f"claw_lab.long.gpu_check.{SECTIONS[name]}"), name)(bench)
     except Skip as reason:
         bench.report(name, skipped=str(reason))
-    except Exception as error:  # the other sections are worth their time anyway
+    except Exception as error:  # the other sections run anyway
         if lacking := packages.lacking(error):
             bench.report(name, skipped=f"{lacking} is not installed: --prepare brings it")
             return True

@@ -1,4 +1,4 @@
-"""Where the sections run, what they run on, and the lines that they report."""
+"""The environment of the sections, and the lines that they report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slime.types import Sample
 
 GIB = 2**30
 EPSILON = 2.0**-8
-"""Of bf16: a rounding changes a number by at most half of it, relatively."""
+"""Precision of bf16: a rounding changes a number by at most half of it, relatively."""
 COMMON = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
@@ -35,9 +35,10 @@ SHAPES: dict[str, dict[str, int]] = {
     | {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
 }
 SHAPES["medium"] = SHAPES["large"] | {"num_hidden_layers": 24}
-"""Of Qwen3: none, 0.6B, 4B, and two thirds of its layers, of which weights, gradients and moments fit a card of 80 GB."""
+"""Shapes of Qwen3: tiny, 0.6B, 4B, and two thirds of the 4B model's layers, whose weights, gradients and moments fit
+a GPU of 80 GB."""
 LARGE_GIB = 100
-"""Memory of a GPU from which on all of the 4B model is trained, whose state alone takes 64 GiB."""
+"""GPU memory from which the whole 4B model is trained, whose state alone takes 64 GiB."""
 
 
 class Bench:
@@ -45,7 +46,7 @@ class Bench:
 
     Args:
         work: folder for models and checkpoints, removed by the caller. versions: the same for weight versions, in
-            memory as in a run if there is room. lines: the file of the report.
+            memory as in a run if there is space. lines: the file of the report.
         tiny: a model of a few thousand parameters on the CPU, to see that every section runs.
     """
 
@@ -67,7 +68,7 @@ class Bench:
 
     @cached_property
     def peak(self) -> float:
-        """bf16 operations a second of a large matrix product."""
+        """Measures the bf16 operations per second of a large matrix product."""
         size = 256 if self.tiny else 8192
         x = torch.randn(size, size, device=self.device, dtype=torch.bfloat16)
         self.timed(lambda: x @ x, 3)
@@ -75,7 +76,7 @@ class Bench:
         return 2 * size**3 / seconds
 
     def timed(self, call: Callable[[], Any], times: int = 1) -> tuple[float, Any]:
-        """Mean seconds of a call until the GPU has done it, and what the last one returned."""
+        """Returns the mean seconds of a call until the GPU has finished, and the last result."""
         self.wait()
         began = time.perf_counter()
         for _ in range(times):
@@ -88,18 +89,18 @@ class Bench:
             torch.cuda.synchronize()
 
     def fresh(self) -> None:
-        """Frees unused memory, and measures the most memory from here on."""
+        """Frees unused memory, and resets the peak."""
         gc.collect()
         if not self.tiny:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
     def most(self) -> float | None:
-        """GiB of tensors at most since `fresh`."""
+        """Returns the peak of tensor memory since `fresh` in GiB."""
         return None if self.tiny else torch.cuda.max_memory_allocated() / GIB
 
     def model(self, shape: str) -> str:
-        """Folder of a random model, made once."""
+        """Returns the folder of a random model, created once."""
         from transformers import Qwen3Config, Qwen3ForCausalLM
 
         folder = self.work / shape
@@ -113,7 +114,7 @@ class Bench:
         return str(folder)
 
     def arguments(self, shape: str, **flags: Any) -> Arguments:
-        """Of a run on this one device."""
+        """Returns the arguments of a run on this one device."""
         folder, gpus = self.model(shape), 0 if self.tiny else 1
         common: dict[str, Any] = {
             "hf_checkpoint": folder,
@@ -132,8 +133,8 @@ class Bench:
         return Arguments(**(common | flags))
 
     def samples(self, shape: str, count: int, length: int, answer: int) -> list[Sample]:
-        """Of at most `length` tokens each and little less, so that packs of the plan's size are full; in the tiny run
-        of 24."""
+        """Returns samples of at most `length` tokens and nearly as many, so that packs of the planned size are full;
+        24 tokens in the tiny run."""
         length, answer = (24, 8) if self.tiny else (length, answer)
         rng, vocabulary = random.Random(0), SHAPES[shape]["vocab_size"]
         drawn = []
@@ -154,7 +155,7 @@ class Bench:
         return drawn
 
     def trainer(self, args: Arguments) -> Any:
-        """One rank of the backend of its flags, loaded."""
+        """Returns one loaded rank of the backend in the flags."""
         if args.train_backend == "megatron":
             from slime.training.megatron import MegatronTrainer as Trainer
         else:
@@ -169,10 +170,10 @@ class Skip(Exception):
 
 
 class Wrong(Exception):
-    """A section has measured what no correct program measures."""
+    """A measured value is one that no correct program gives."""
 
 
 def refuse(wrong: list[str], bound: float | None = None) -> None:
-    """Raises Wrong if anything is, with the bound of its gaps."""
+    """Raises Wrong, with the bound of the gaps, if the list has an entry."""
     if wrong:
         raise Wrong("; ".join(wrong) + ("" if bound is None else f" (at most {bound:.4f} is right)"))
