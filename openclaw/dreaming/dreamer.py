@@ -53,8 +53,8 @@ BANK, CHUNK = 96, 4
 """Anchors up to which the bank grows while no batch is due, and how many at a time."""
 REQUEST = 300
 """Characters of a request that are read for its language."""
-REST_SECONDS = 300.0
-"""After a batch with dreams: it is trained then, on a laptop with the cores that the engines use."""
+LOOK_SECONDS = 2.0
+"""Between two looks whether the last batch's update is live: on a laptop its training and checks need the same cores."""
 RETRY_SECONDS = 30.0
 """After engines did not answer while no batch was due."""
 
@@ -175,13 +175,12 @@ class Dreamer:
             if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
                 night.sampled = self._sample(demand, model, wishes)
             self._fill(night, demand, model, wishes)
-        now = time.monotonic()
-        night.seconds, self._idle_from = now - began, now + REST_SECONDS
+        night.seconds = time.monotonic() - began
         return night
 
     def idle(self, rollout_id: int) -> None:
-        """While a rollout is waited for: lets a thread add a few anchors to the bank, unless one is at it. Engines that
-        do not answer are asked again after a while."""
+        """While a rollout is waited for and no update is in flight: a thread adds a few anchors to the bank, unless one
+        is already running. Engines that do not answer are asked again after a while."""
         if not self._settings.dream_anchors or (self._idle is not None and self._idle.is_alive()):
             return
         if time.monotonic() >= self._idle_from:
@@ -191,6 +190,9 @@ class Dreamer:
     def _grow_bank(self, rollout_id: int) -> None:
         with self._sampling:
             try:
+                if self._store.samples.has_update_in_flight(self._trainer):
+                    self._idle_from = time.monotonic() + LOOK_SECONDS
+                    return
                 options = self._latest_options()
                 model = self._prompts.model(options)
                 bank = self._bank(model, rollout_id)

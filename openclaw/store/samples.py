@@ -99,6 +99,13 @@ class SampleTable:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None
 
+    def has_update_in_flight(self, trainer: str = DEFAULT_TRAINER) -> bool:
+        """Returns whether any sample of the trainer is leased: its update is neither live nor rejected."""
+        sample = schema.sample.c
+        with self._database.reading() as connection:
+            leased = (sample.state == str(SampleState.LEASED)) & (sample.trainer == trainer)
+            return connection.scalar(select(sample.id).where(leased).limit(1)) is not None
+
     def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int:
         """leased -> trained(version). Returns the number of samples; 0 if it was committed before, or never leased.
 

@@ -20,7 +20,6 @@ from openclaw.dreaming.dreamer import (
     ANCHORS_A_BATCH,
     CHUNK,
     FACTS_A_BATCH,
-    REST_SECONDS,
     Demand,
     Dreamer,
     Night,
@@ -34,7 +33,7 @@ from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream
 from openclaw.store.memory import Statement
-from openclaw.types import Message, NewTurn
+from openclaw.types import Message, NewTurn, Turn
 from tests.fakes.scripted_engine import FakeEngine
 
 MakeTurn = Callable[..., NewTurn]
@@ -411,17 +410,20 @@ def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
 
 def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
     dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand],
-    monkeypatch: pytest.MonkeyPatch,
+    make_sample: Callable[..., Turn], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     dreamer.night(demand(0, "Shorter, please."))
     model = prompts.model(False)
     before = len(store.dreams.known("trainer", model, "anchor", 1))
-    dreamer.idle(1)
-    # The batch is trained now.
-    assert dreamer._idle is None and dreamer._idle_from > time.monotonic() + REST_SECONDS - 60
-    monkeypatch.setattr(dreamer, "_idle_from", time.monotonic())
+    make_sample()
+    store.samples.lease(0, 1, trainer="trainer")
     dreamer.idle(1)
     assert dreamer._idle is not None
+    dreamer._idle.join(10)
+    assert len(store.dreams.known("trainer", model, "anchor", 1)) == before, "the update is not live yet"
+    store.samples.commit_lease(0, version=1, trainer="trainer")
+    monkeypatch.setattr(dreamer, "_idle_from", time.monotonic())
+    dreamer.idle(1)
     dreamer._idle.join(10)
     assert len(store.dreams.known("trainer", model, "anchor", 1)) == before + 2 * CHUNK
     assert len(store.dreams.known("trainer", model, "anchor", 0)) == before

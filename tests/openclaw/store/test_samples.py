@@ -37,6 +37,17 @@ def test_the_same_rollout_gets_the_same_samples(store: RolloutStore, make_sample
     assert store.samples.has_lease(7) and not store.samples.has_lease(8)
 
 
+def test_an_update_is_in_flight_from_its_lease_to_its_commit(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    make_sample()
+    assert not store.samples.has_update_in_flight("a")
+    store.samples.lease(0, 1, trainer="a")
+    assert store.samples.has_update_in_flight("a") and not store.samples.has_update_in_flight("b")
+    store.samples.commit_lease(0, version=1, trainer="a")
+    assert not store.samples.has_update_in_flight("a")
+
+
 def test_two_trainers_never_lease_the_same_sample(store: RolloutStore, make_sample: MakeSample) -> None:
     for _ in range(4):
         make_sample()
