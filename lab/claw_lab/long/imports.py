@@ -1,8 +1,8 @@
-"""A history is imported into a fresh run and trained before the first talk: bash lab/run.sh long.imports
+"""Imports a history into a new run and trains on it before the first conversation: bash lab/run.sh long.imports
 
-Each program's log holds homework talks: an answer as a list, a complaint, an answer in sentences, thanks. Prints the
-imported turns, every version with its gate's result, and the shares of answers in sentences before and after; exit
-status 1 when something is wrong.
+Each program's log holds homework conversations: an answer as a list, a complaint, an answer in sentences, thanks.
+Prints the imported turns, every version with its gate's result, and the shares of answers in sentences before and
+after; exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ WRITERS: tuple[Callable[[Path, int, Talk], None], ...] = (
 
 
 def bring_in(folder: Path, buffer: Path) -> list[dict[str, Any]]:
-    """What the two commands of a person print: a dry run, and the import."""
+    """Returns the output of the user's two commands: a dry run, and the import."""
     words = [str(folder), "--model-path", str(MODEL), "--person", "ann", "--rl-buffer-dir", str(buffer)]
     lines = []
     for more in (["--dry-run"], []):
@@ -120,7 +120,7 @@ def bring_in(folder: Path, buffer: Path) -> list[dict[str, Any]]:
 
 
 def trained(loop: Loop, turns: int) -> bool:
-    """Returns whether every imported turn is done with, one way or another."""
+    """Returns whether every imported turn is trained or dropped."""
     samples = loop.status()["samples"]
     return sum(samples.values()) >= turns and not samples.get("ready") and not samples.get("leased")
 

@@ -1,4 +1,4 @@
-"""Every `--sglang-FLAG` that our documents, messages and scripts name, through the parser of a real SGLang.
+"""Passes all `--sglang-FLAG` in our documents, messages and scripts to the parser of a real SGLang.
 
 python -m claw_lab.long.named_flags PYTHON_THAT_HAS_SGLANG
 """
@@ -35,11 +35,12 @@ VALUES = {
     "tool-call-parser": "qwen25",
     "tp-size": "1",
 }
-"""A value of each; None for a switch."""
+"""A value of each flag; None for a switch."""
 
 
 def named() -> set[str]:
-    """Names behind `--sglang-` in what a user reads or runs, without those that we refuse or keep for ourselves."""
+    """Returns the names after `--sglang-` in documents, messages and scripts, without those that are rejected or
+    reserved."""
     places = [ROOT / "README.md", *ROOT.glob("instructions/*.md"), *ROOT.glob("launch/*.sh")]
     places += [
         *ROOT.glob("openclaw-*/*.sh"),

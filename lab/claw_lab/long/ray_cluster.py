@@ -1,6 +1,6 @@
-"""Run by run_ray_cluster.sh: what a cluster may do to a run, with real Ray nodes; people talk all the time.
+"""Run by run_ray_cluster.sh: checks that a run survives failures of a cluster of real Ray nodes while people talk.
 
-Every node is a `ray start` of its own; losing one is `kill -9` of all its processes. Exit status 0 if all holds.
+Each node is its own `ray start`; its loss is `kill -9` of all its processes. Exit status 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def eventually(condition: Callable[[], object], what: str, seconds: float = 240.
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """As if the power went: everything that the process started, at once."""
+    """Kills all processes that a process started, at once, as a power failure does."""
     with contextlib.suppress(psutil.NoSuchProcess):
         family = psutil.Process(process.pid).children(recursive=True)
         for member in [psutil.Process(process.pid), *family]:
@@ -63,7 +63,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 class Place:
-    """A folder, ports and a token for one scenario, and what it started."""
+    """A folder, ports and a token of one scenario, and its processes."""
 
     def __init__(self, name: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"ray-{name}-"))
@@ -108,7 +108,7 @@ class Place:
         return self.start(*words, log="nodes.log")
 
     def ray_job(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Asks again while the head's agent, which takes jobs, is not there yet."""
+        """Runs a `ray job` command; repeats it until the head's job agent is available."""
         command = [str(BIN / "ray"), "job", verb, "--address", self.jobs, *words]
         for _ in range(20):
             done = subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, text=True)
@@ -125,7 +125,7 @@ class Place:
         assert done.returncode == 0, done.stderr
 
     def refused(self, *words: str) -> str:
-        """Returns the output of a job that fails at once."""
+        """Submits a job that fails at once; returns its output."""
         done = self.ray_job("submit", *words)
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
@@ -158,7 +158,7 @@ class Place:
 
     @contextlib.contextmanager
     def talking(self) -> Iterator[None]:
-        """Two people talk until the block ends; no request of theirs may fail."""
+        """Lets two people talk until the block ends; none of their requests may fail."""
         done = threading.Event()
 
         async def talk() -> None:
@@ -198,7 +198,7 @@ def below(pid: int, node: subprocess.Popen[bytes]) -> bool:
 
 
 def jobs(place: Place) -> None:
-    """A job trains on another node than it serves on; that node, then Ray itself, is lost and comes back."""
+    """Checks a job that serves on one node and trains on another, and loses the latter, then Ray itself."""
     head, worker = place.node(0, head=True), None
     eventually(lambda: httpx.get(f"{place.jobs}/api/version").status_code in (200, 401), "Ray's head answers")
     worker = place.node(4)
@@ -240,7 +240,7 @@ def jobs(place: Place) -> None:
 
 
 def roles(place: Place) -> None:
-    """The same script as first and second machine; Ray breaks down on the first, and both go on."""
+    """Checks the same script as first and second machine; Ray fails on the first, and both continue."""
     env = {**ON_CPU, "HOST": "127.0.0.1", "PORT": str(place.port), "RUN_DIR": str(place.run_dir)}
     env |= {"VENV": sys.prefix, "MASTER_ADDR": "127.0.0.1", "RAY_PORT": str(place.ray_port)}
     env |= {"ROLLOUT_ARGS": "--batch-timeout 2 --rollout-batch-size 4 --save-interval 1"}

@@ -1,6 +1,7 @@
-"""Records how a real server of Tinker's protocol answers: `bash lab/run.sh long.record_tinker --url URL --model FOLDER`.
+"""Records the responses of a real server of Tinker's protocol: `bash lab/run.sh long.record_tinker --url URL --model
+FOLDER`.
 
-`record_tinker.sh` starts one. It writes shapes, and refusals without names: what the tests' fake is compared with.
+`record_tinker.sh` starts one. It writes shapes, and errors without names, with which the tests' fake is compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Weights by broadcast (gloo) to a real SGLang, also if one side ends in the middle.
+"""Sends weights by broadcast (gloo) to a real SGLang, also if one side exits during a transfer.
 
     python -m claw_lab.long.sglang_broadcast ENGINE_URL MODEL_FOLDER OTHER_FOLDER
 
-Prints a line a check; exit status 1 if one fails.
+Prints one line for each check; exit status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from slime.engines.sglang.transport import Disk
 from tests.fakes.sender_process import SenderProcess
 
 BUCKET = 500_000  # bytes: several buckets of the tiny model
-TOKENS = 150  # of an answer that is under way
+TOKENS = 150  # of an answer that is being sampled
 SENDER = SenderProcess()
-VERSIONS = iter(range(6, 100))  # engine_protocol.py has used those below
-FOLDERS: dict[int, Path] = {}  # of the versions, in place of a run's folder
+VERSIONS = iter(range(6, 100))  # engine_protocol.py has used the versions below
+FOLDERS: dict[int, Path] = {}  # folders of the versions, in place of a run's folder
 
 
 def client(timeout: float = 60.0) -> EngineControl:
@@ -38,7 +38,7 @@ def client(timeout: float = 60.0) -> EngineControl:
 
 
 def update(control: EngineControl, folder: str) -> tuple[int, float]:
-    """Brings a folder live as the next version; returns its number and the seconds with proof."""
+    """Publishes a folder as the next version; returns its number and the seconds including verification."""
     number = next(VERSIONS)
     FOLDERS[number] = Path(folder)
     control.info()
@@ -52,7 +52,7 @@ def update(control: EngineControl, folder: str) -> tuple[int, float]:
 
 
 def answers_while(action: Callable[[], Any]) -> tuple[Any, list[dict[str, Any]]]:
-    """What the action returns, and four answers that were under way, none of them cut short."""
+    """Returns the result of the action, and four answers that were sampled during it, all of them complete."""
     answers: list[dict[str, Any]] = []
 
     def one(seed: int) -> None:
@@ -70,7 +70,7 @@ def answers_while(action: Callable[[], Any]) -> tuple[Any, list[dict[str, Any]]]
 
 
 def gap_to(folder: str) -> float:
-    """Largest difference of the log-probs of an answer from those of the folder by transformers."""
+    """Returns the largest difference of an answer's log-probs from those of the folder by transformers."""
     answer = generate(prompt(20), max_new_tokens=30, temperature=1.0, ignore_eos=True)
     log_probs = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
     gap = worst(log_probs, reference(folder, prompt(20) + answer["output_ids"], 30))
@@ -106,7 +106,7 @@ def reading_from_disk_for_comparison() -> str:
 
 
 class CutShort:
-    """The sender ends after `buckets` buckets."""
+    """The sender exits after `buckets` buckets."""
 
     def __init__(self, buckets: int) -> None:
         self.left, self.send = buckets, SENDER.send
@@ -170,7 +170,7 @@ def an_engine_that_does_not_see_the_folder_waits_with_half_of_it_and_is_healed()
 
 
 def a_group_that_nobody_completes_is_given_up() -> str:
-    """The engine waits in the group for a rank 0 that never joins."""
+    """Checks that the engine leaves a group whose rank 0 never joins."""
     join, SENDER.join = SENDER.join, lambda *words: Future()
     control = client(timeout=3.0)
     try:

@@ -1,7 +1,7 @@
-"""Whether SGLang rebuilds the ids of a prompt with pictures that are trained, by its own function.
+"""Checks that SGLang's own function rebuilds the trained ids of a prompt with pictures.
 
-`python -m claw_lab.long.sglang_pictures PACKAGES`, the folder of an SGLang's packages. The function is taken out of its
-file, since importing the file loads all of SGLang.
+`python -m claw_lab.long.sglang_pictures PACKAGES`, the folder of an SGLang's packages. The function is extracted from
+its file, since importing the file loads all of SGLang.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARK = 151655
 
 
 def function_of(packages: Path) -> Callable[[list[int], list[int], int], list[int]]:
-    """SGLang's function. Raises LookupError if its file has none of that name."""
+    """Returns SGLang's function. Raises LookupError if its file has none of that name."""
     for node in ast.walk(ast.parse((packages / FILE).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == FUNCTION:
             node.decorator_list = []

@@ -1,4 +1,4 @@
-"""The number game played by an agent of smolagents, a foreign project: a harness for through_gateway."""
+"""A harness for through_gateway: smolagents, an agent of another project, plays the number game."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Guess(Tool):
 
 
 def run_agent(endpoint: SessionEndpoint, task: Task) -> Outcome:
-    """One run of its own loop, prompts and parser. A model that never finds the number is paid for writing little."""
+    """Runs its own loop, prompts and parser once. A model that never finds the number is rewarded for short
+    output."""
     headers = {**endpoint.headers}
     model = OpenAIServerModel(
         "policy",

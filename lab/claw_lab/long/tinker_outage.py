@@ -1,4 +1,5 @@
-"""People talk and the model trains while the service is killed for a minute; prints the losses, if training went on.
+"""Lets people talk and the model train while the service is killed for a minute; prints the losses if training
+continued.
 
 Started by tinker_outage.sh, which starts the service again when the file `--up` appears.
 """

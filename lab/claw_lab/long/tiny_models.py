@@ -1,4 +1,5 @@
-"""The tiny model of the demo, and a second version of it with noise on every tensor: `tiny_models.py FOLDER FOLDER`."""
+"""Writes the tiny model of the demo, and a second version of it with noise on every tensor: `tiny_models.py FOLDER
+FOLDER`."""
 
 import shutil
 import sys
@@ -9,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from claw_lab import MODEL
 
-NOISE = 0.2  # of a tensor's own spread
+NOISE = 0.2  # relative to the standard deviation of a tensor
 
 first, second = (Path(shutil.copytree(MODEL, folder)) for folder in sys.argv[1:3])
 torch.manual_seed(7)

@@ -1,4 +1,5 @@
-"""What a turn of a verifiers game costs the process that it runs in, whatever else the machine does."""
+"""Measures the processor time that a turn of a verifiers game costs its process, independent of the machine's
+load."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ GAMES = 16
 
 
 async def cost_of_a_turn(made: VerifiersEnvironments) -> float:
-    """Processor seconds of the worker, with 16 games of Hangman at a time."""
+    """Returns the processor seconds of the worker, with 16 games of Hangman at a time."""
     rows = await made.rows(100, GAMES)
     worker = made.worker._process
     assert worker is not None and worker.process is not None
@@ -27,7 +28,7 @@ async def cost_of_a_turn(made: VerifiersEnvironments) -> float:
 
 
 async def _played(made: VerifiersEnvironments, row: dict[str, Any]) -> int:
-    """Letters in an order by chance; how many were named."""
+    """Plays letters in random order; returns how many were named."""
     environment, turns, over = made(), 0, False
     letters = iter(random.Random(row["metadata"]["task_id"]).sample(string.ascii_uppercase, 26))
     await environment.reset(Task(row["prompt"], None, row["metadata"]))

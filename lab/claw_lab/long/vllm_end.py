@@ -1,4 +1,4 @@
-"""Kills our server of a running vLLM: nothing of it stays. `vllm_end.py PID OF THE LAUNCHER`"""
+"""Kills our server of a running vLLM, and checks that no process of it remains. `vllm_end.py PID OF THE LAUNCHER`"""
 
 import sys
 import time

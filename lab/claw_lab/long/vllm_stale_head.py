@@ -1,4 +1,5 @@
-"""vLLM's own reload leaves the LM head of a tied model on a CPU behind, our comparison finds that, and our load does not.
+"""Checks that vLLM's own reload leaves the LM head of a tied model on a CPU unchanged, that our comparison detects
+it, and that our loading does not.
 
 In vLLM's Python: `vllm_stale_head.py MODEL_FOLDER OTHER_FOLDER`
 """

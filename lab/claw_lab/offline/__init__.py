@@ -1,1 +1,1 @@
-"""Learning by talking in one process: people, conversations, updates and their results."""
+"""Learning from conversations in one process: people, conversations, updates and measurements."""

@@ -1,4 +1,5 @@
-"""Updates that are spoilt on purpose, from the live state of a loop with a gate: what stops them, and what they do."""
+"""Makes bad updates on purpose, from the live state of a loop with a gate; measures which are stopped, and their
+effect."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ Batch = Callable[["Bench", random.Random], list[Sample]]
 Spoil = Callable[[Path, random.Random], None]
 
 AUDIT = "audit"
-"""The stage that stopped a version which answered people until all questions had been put to it."""
+"""The stage that stops a version that answered people until all questions were asked."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One bad update. `stage`: that stopped it, "" if none did. `fall`: of the greedy accuracy, of the live version.
-    `measured`: what the gate had measured by then."""
+    """One bad update. `stage`: the stage that stopped it, "" if none. `fall`: decrease of the greedy accuracy of the live
+    version.
+        `measured`: the gate's measurements until then."""
 
     kind: str
     scale: float
@@ -41,8 +43,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Drift:
-    """Bad updates one on the other. `stopped`: at each update, by which stage. `live`: the fall of the greedy accuracy
-    behind each update, of what answered people then, before all questions had been put to it."""
+    """Bad updates in a row. `stopped`: the stage that stopped each update. `live`: decrease of the greedy accuracy
+    after each update, of the version that answered people before all questions were asked."""
 
     kind: str
     stopped: list[str]
@@ -50,7 +52,8 @@ class Drift:
 
     @property
     def longest(self) -> int:
-        """Updates in a row that people were answered by a version that had fallen by two points."""
+        """Returns the longest sequence of updates in which a version that had fallen by two points answered
+        people."""
         longest = run = 0
         for fall in self.live:
             run = run + 1 if fall >= HARM else 0
@@ -62,7 +65,7 @@ HARM = 0.02
 
 
 class Bench:
-    """One trained loop from whose live state updates are spoilt. `problems`: held-out ones, for the accuracy."""
+    """One trained loop, and bad updates from its live state. `problems`: held-out problems for the accuracy."""
 
     def __init__(self, loop: GatedLoop, problems: int) -> None:
         self.loop, self.chat = loop, loop.chat
@@ -71,11 +74,11 @@ class Bench:
         self.batch = loop.last
 
     def measure(self) -> float:
-        """Greedy accuracy of what the engine holds."""
+        """Returns the greedy accuracy of the engine's weights."""
         return ask(self.chat, self.problems, 0, 0.0).share(detectors.is_right)
 
     def answers(self, samples: list[Sample], texts: list[str], reward: float) -> list[Sample]:
-        """The same prompts with other answers, all with one reward."""
+        """Returns samples with the same prompts, other answers, and one reward for all."""
         encode = self.chat.format.tokenizer.encode
         changed = []
         for sample, text in zip(samples, texts, strict=True):
@@ -99,7 +102,7 @@ class Bench:
         trainer.train(self.loop.rollouts, post_processed(self.loop.args, samples, None, None))
 
     def attempt(self, kind: str, scale: float, rng: random.Random) -> Attempt:
-        """One bad update at `scale` times the learning rate; the loop is afterwards as it was."""
+        """Makes one bad update at `scale` times the learning rate; then restores the loop."""
         loop, start, history = self.loop, self.loop.state(), copy.deepcopy(vars(self.loop.gate.history))
         if kind in TRAINED:
             loop.local.scale_learning_rate(scale)
@@ -119,7 +122,8 @@ class Bench:
             loop.local.scale_learning_rate(1.0)
 
     def drift(self, kind: str, count: int, rng: random.Random) -> Drift:
-        """Bad updates at the usual rate, one on the other: what a person who goes on gets. The loop is then as it was."""
+        """Makes bad updates in a row at the usual rate, as a person who continues would cause. Restores the loop
+        afterwards."""
         loop, start, history = self.loop, self.loop.state(), copy.deepcopy(vars(self.loop.gate.history))
         stopped: list[str] = []
         live = [0.0]
@@ -152,7 +156,7 @@ def sign_turned(bench: Bench, rng: random.Random) -> list[Sample]:
 
 
 def faster(bench: Bench, rng: random.Random) -> list[Sample]:
-    """The good batch; the rate is ten times what it was."""
+    """Trains the good batch at ten times the learning rate."""
     bench.loop.local.scale_learning_rate(10 * bench.loop.local.trainer.rate_scale)
     return bench.batch
 

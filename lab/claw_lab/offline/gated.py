@@ -1,4 +1,4 @@
-"""The loop without processes, with the gate before every update; the same decisions as in the driver."""
+"""The loop without processes, with a gate before each update; it decides as the driver does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLAGS = (
 
 
 class LocalTrainer:
-    """The trainer of this process, as the gate asks it."""
+    """The trainer of this process, with the gate's interface."""
 
     def __init__(self, trainer: FSDPTrainer) -> None:
         self.trainer = trainer
@@ -62,13 +62,13 @@ class LocalTrainer:
 
 
 class LocalTries:
-    """The engine of this process answers with other weights and gets its own back."""
+    """Lets the engine of this process answer with other weights, then restores its own."""
 
     def __init__(self, chat: ChatModel) -> None:
         self.chat = chat
 
     def discard(self) -> None:
-        """Nothing is prepared here."""
+        """Does nothing, since nothing is prepared here."""
 
     def try_weights(
         self,
@@ -99,7 +99,7 @@ class LocalTries:
 
 @dataclass(frozen=True)
 class LoopState:
-    """The live version: the trainer's state, its version, and the engine's tensors."""
+    """The live version: the trainer's state, the version number, and the engine's tensors."""
 
     trainer: KeptState
     live: WeightVersion
@@ -107,13 +107,13 @@ class LoopState:
 
 
 class GatedLoop(LocalLoop):
-    """As LocalLoop; `rejections` are those of its own updates.
+    """A LocalLoop with a gate; `rejections` are those of its own updates.
 
     Attributes:
-        last: the newest batch that was trained on.
-        good: the state of trainer and engine at the newest version that was put all questions.
-        audit_seconds: that the questions behind the switches took.
-        undone: versions that answered people and were gone back from.
+        last: the newest trained batch.
+        good: the state of trainer and engine at the newest version that answered all questions.
+        audit_seconds: seconds of the questions after the switches.
+        undone: versions that answered people and were rolled back.
     """
 
     def __init__(self, chat: ChatModel, setting: Setting, seed: int) -> None:
@@ -138,7 +138,7 @@ class GatedLoop(LocalLoop):
         return LoopState(KeptState(self.trainer), self.live, tensors)
 
     def return_to(self, state: LoopState) -> None:
-        """Trainer, engine and gate go on from there."""
+        """Restores trainer, engine and gate to a state."""
         assert self.trainer is not None
         kept, self.live, tensors = state.trainer, state.live, state.engine
         kept.restore(self.trainer)
@@ -155,10 +155,10 @@ class GatedLoop(LocalLoop):
     def examine(
         self, spoil: Callable[[Path], None] = lambda folder: None, metrics: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Exports what the trainer holds as the next version and examines it; raises CandidateRejected.
+        """Exports the trainer's weights as the next version and examines it; raises CandidateRejected.
 
         Args:
-            metrics: of the step that made it.
+            metrics: of its training step.
         """
         known = {f"train/{name}": value for name, value in (metrics or {}).items()}
         parent, self.version = self.live.version, self.version + 1
@@ -184,8 +184,7 @@ class GatedLoop(LocalLoop):
         return audit.collect()
 
     def go_live(self, measurements: dict[str, float]) -> str | None:
-        """The candidate answers people from now on; why it was gone back from once all questions were put to it, if it
-        was."""
+        """Makes the candidate live; returns the reason if it is rolled back after all questions were asked."""
         assert self.trainer is not None
         self.chat.engine.install(gather_weights(self.trainer.model, None, keep=True), self.version)
         self.live = self.candidate.weights
@@ -222,7 +221,7 @@ class GatedLoop(LocalLoop):
 
 
 class GatedTrial(Trial):
-    """People who talk with the gated loop; `setting` holds `FLAGS`."""
+    """People who talk with the gated loop; `setting` must hold `FLAGS`."""
 
     def __init__(self, chat: ChatModel, setting: Setting, plan: Plan, seed: int) -> None:
         super().__init__(chat, setting, plan, seed)

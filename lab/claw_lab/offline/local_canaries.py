@@ -1,4 +1,4 @@
-"""The canaries of the loop without processes: its engine answers, its trainer gives the log-probs."""
+"""The canaries of the loop without processes: its engine answers, its trainer computes the log-probs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LocalModel:
-    """The newest weights; with `Setting.behind` they are not yet those that answer people."""
+    """The newest weights; with `Setting.behind` they are not yet the ones that answer people."""
 
     def __init__(self, chat: ChatModel, trainer: FSDPTrainer, version: int) -> None:
         self._chat, self._trainer, self._version = chat, trainer, version
@@ -30,7 +30,7 @@ class LocalModel:
 
 
 async def look(loop: LocalLoop) -> list[Looked]:
-    """What the canaries find of everybody's wishes under the version that is live."""
+    """Returns the canaries' results for all preferences under the live version."""
     assert loop.trainer is not None
     canaries = Canaries(loop.store, loop.chat.format, LocalModel(loop.chat, loop.trainer, loop.version))
     return [

@@ -1,4 +1,4 @@
-"""The embedded engine's core in this process: no thread, no HTTP, batches of prompts in and answers out."""
+"""The embedded engine's core in this process, without thread and HTTP: batches of prompts in, answers out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reply:
 
 
 class LocalEngine:
-    """One model that answers; `version` is stamped on what it writes."""
+    """One model that answers; `version` is recorded in its answers."""
 
     def __init__(self, model_path: str) -> None:
         arguments = EmbeddedArguments(
@@ -47,7 +47,7 @@ class LocalEngine:
         self.version = 0
 
     def install(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Serve these weights from now on; a live engine takes them from a folder, this one from memory.
+        """Serves these weights from now on; a live engine loads them from a folder, this one from memory.
 
         Raises:
             EngineError: a tensor is missing, or has another shape or dtype.
@@ -57,16 +57,16 @@ class LocalEngine:
             if new is None or new.shape != live.shape or new.dtype != live.dtype:
                 raise EngineError(f"{name} is missing in the new weights, or does not fit")
             live.data = new.detach().clone()
-        # What it keeps of the old weights must serve no prompt of the new ones.
+        # Cached states of the old weights must not be used for prompts of the new ones.
         self._service.engine.scheduler.restart_prefills()
         self.version = version
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """What serves now, by name."""
+        """Returns the served tensors by name."""
         return {name: tensor.data for name, tensor in self._service.model.tensors.items()}
 
     def reset(self) -> None:
-        """The model as it was loaded, as version 0."""
+        """Restores the model as it was loaded, as version 0."""
         self.install(self._first, 0)
 
     def generate(
@@ -76,7 +76,7 @@ class LocalEngine:
         temperature: float,
         max_new_tokens: int = 200,
     ) -> list[Reply]:
-        """One reply a prompt, in order. The same prompts and seeds give the same replies.
+        """Returns one reply for each prompt, in order. The same prompts and seeds give the same replies.
 
         Raises:
             EngineError: a reply was aborted.
@@ -103,7 +103,7 @@ class LocalEngine:
     def greedy(
         self, prompts: Sequence[list[int]], max_new_tokens: int, drafts: Sequence[list[int]] = ()
     ) -> list[Reply]:
-        """Greedy replies, as the engine gives them for weights that are tried."""
+        """Returns greedy replies, as the engine does for candidate weights."""
         answers = greedy_answers(self._service, self._core, prompts, max_new_tokens, drafts)
         return [Reply(one.ids, one.log_probs, [], "stop" if one.ended else "length") for one in answers]
 

@@ -1,4 +1,4 @@
-"""The judge worker's work on one store, without a process of its own."""
+"""Runs the judge worker's code on one store, without a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LocalJudge:
 
     Args:
         method_path: of the method's hook.
-        votes: a turn.
+        votes: for each turn.
     """
 
     def __init__(self, store: RolloutStore, method_path: str, votes: int, args: Any) -> None:
@@ -32,7 +32,7 @@ class LocalJudge:
         self._judge = TurnJudge(store, self._writer, RulesBackend(), method, limits, context=context)
 
     async def judge_answered(self) -> list[str]:
-        """Judges every turn that something has followed; returns the hints that were found."""
+        """Judges every turn with a next state; returns the hints."""
         hints: list[str] = []
         while turns := self._store.judgements.claim(WORKER, _AT_ONCE, _CLAIM_SECONDS):
             for turn in turns:

@@ -1,9 +1,9 @@
-"""The loop without Ray and HTTP: gateway's turns, store, judge, method, trainer and engine, one after the other.
+"""The loop without Ray and HTTP: the gateway's turns, store, judge, method, trainer and engine, one after another.
 
-What decides is the product's own: prompts and parsers of the gateway, the rollout store with its states and leases, the
-rules judge through the judge worker's code, the method's hook, slime's trainer. Left out are the processes between
-them: an update is live before the next message (or `Setting.behind` updates later), and a batch goes only when it is
-full.
+Decisions are made by the product's code: prompts and parsers of the gateway, the rollout store with its states and
+leases, the rules judge through the judge worker's code, the method's hook, slime's trainer. The processes between
+them are left out: an update is live before the next message (or `Setting.behind` updates later), and only full
+batches are trained.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ MAX_NEW_TOKENS = 200
 
 
 class ChatModel:
-    """A model folder as people talk to it: prompts in ids, answers as messages. Shared by all trials of a process."""
+    """A model folder with its chat interface: prompts in ids, answers as messages. Shared by all trials of a
+    process."""
 
     def __init__(self, model_path: str) -> None:
         folder = ModelFolder.read(Path(model_path))
@@ -58,12 +59,12 @@ class ChatModel:
     def answer(
         self, prompts: Sequence[list[int]], seeds: Sequence[int], temperature: float | None = None
     ) -> list[Reply]:
-        """One reply a prompt; `temperature` None is the model's own."""
+        """Returns one reply for each prompt; `temperature` None is the model's own."""
         heat = self.temperature if temperature is None else temperature
         return self.engine.generate(prompts, seeds, heat, MAX_NEW_TOKENS)
 
     def read(self, prompt: list[int], reply: Reply) -> Message:
-        """The assistant message that a client gets."""
+        """Returns the assistant message that a client gets."""
         parser, answer = self.format.parser(tools=False), Completion([])
         parser.begin(prompt, None)
         answer.add(parser.feed(reply.ids))
@@ -84,7 +85,7 @@ class Talk:
 
 
 class LocalLoop:
-    """One policy that learns while people talk to it. Close it at the end.
+    """One policy that trains while people talk to it. Close it at the end.
 
     Args:
         chat: the model; its engine is set back to the first weights.
@@ -119,7 +120,7 @@ class LocalLoop:
         self._folder.cleanup()
 
     def say(self, talks: Sequence[Talk]) -> list[str]:
-        """Everybody's last message is answered, in one batch; returns what the people read."""
+        """Answers everybody's last message in one batch; returns the texts that the people read."""
         prompts = [self._prompt(talk) for talk in talks]
         replies = self.chat.answer([prompt.ids for prompt in prompts], [self._seed() for _ in talks])
         read = []
@@ -159,7 +160,7 @@ class LocalLoop:
         self.store.versions.weights_live(rollout_id, version, version - 1, False, None, None)
 
     def follow(self, talk: Talk, text: str, role: str = "user") -> None:
-        """Adds a message of the person (or, as `role`, of a tool), which also answers the last turn."""
+        """Adds a message of the person (or, as `role`, of a tool), which is also the next state of the last turn."""
         talk.messages = [*talk.messages, {"role": role, "content": text}]
         if talk.last is not None:
             start = len(talk.messages) - 1
@@ -178,7 +179,8 @@ class LocalLoop:
         return [wish.text for wish in self.store.memory.remembered(person or "")] if known else []
 
     def _prompt(self, talk: Talk) -> Prompt:
-        """As the gateway makes it: the last turn's own ids and the new ones, else a full rendering."""
+        """Returns the prompt as the gateway makes it: the last turn's own ids and the new ones, or a full
+        rendering."""
         last, render = talk.last, self.chat.format.render
         if talk.memory is not None:
             return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")

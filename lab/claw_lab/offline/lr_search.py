@@ -1,4 +1,4 @@
-"""One learning rate for all methods, chosen by a rule that looks at what a rate breaks, not at which method wins."""
+"""Chooses one learning rate for all methods, by the harm that it does and not by the winning method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = (
 
 
 def is_sound(results: Sequence[dict[str, Any]]) -> bool:
-    """Returns whether a rate broke nothing, of all trials at that rate; the start is a greedy accuracy of 1."""
+    """Returns whether a rate did no harm in all trials at that rate; the accuracy starts at 1."""
     by_method: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         by_method.setdefault(result["job"]["method"], []).append(result["late"])
@@ -29,7 +29,7 @@ def is_sound(results: Sequence[dict[str, Any]]) -> bool:
 
 
 def choice(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The rule, what each rate did, and the rate that it chooses."""
+    """Returns the rule, the results of each rate, and the chosen rate."""
     by_rate: dict[float, list[dict[str, Any]]] = {}
     for result in results:
         by_rate.setdefault(result["job"]["lr"], []).append(result)

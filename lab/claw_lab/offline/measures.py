@@ -1,4 +1,4 @@
-"""What a model is like, seen in its replies to fresh problems."""
+"""Measures properties of a model from its replies to fresh problems."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tiny_claw.problems import Problem, held_out_problems, random_problem
 
 FRESH, GREEDY, WISHES = 200, 1000, 50
 Remember = Callable[[list[Message]], list[Message]]
-"""A change of a conversation before it is sent: nothing, or what a memory keeps."""
+"""Changes a conversation before it is sent: not at all, or by adding a memory."""
 
 
 @dataclass(frozen=True)
 class Replies:
-    """Prompts, replies and what people read of them, one a problem."""
+    """Prompts, replies and their readable texts, one for each problem."""
 
     problems: list[Problem]
     prompts: list[list[int]]
@@ -34,7 +34,7 @@ class Replies:
     texts: list[str]
 
     def share(self, is_so: Callable[[Problem, str], bool]) -> float:
-        """Of the replies, from 0 to 1."""
+        """Returns the share of replies from 0 to 1."""
         pairs = zip(self.problems, self.texts, strict=True)
         return sum(is_so(problem, text) for problem, text in pairs) / len(self.texts)
 
@@ -46,7 +46,7 @@ def ask(
     temperature: float | None = None,
     remember: Remember = lambda messages: messages,
 ) -> Replies:
-    """A first reply to each problem, in one batch; nothing is stored."""
+    """Returns a first reply to each problem, in one batch; nothing is stored."""
     asked = [remember([{"role": "user", "content": problem.text}]) for problem in problems]
     prompts = [chat.format.render(messages, None, True) for messages in asked]
     replies = chat.answer(prompts, range(seed, seed + len(prompts)), temperature)
@@ -57,24 +57,24 @@ def ask(
 
 
 def fresh_problems(seed: int, n: int = FRESH) -> list[Problem]:
-    """Returns problems that are in no conversation: held-out stories."""
+    """Returns held-out problems that occur in no conversation."""
     rng = random.Random(f"look {seed}")
     return [random_problem(rng, "held-out") for _ in range(n)]
 
 
 def preferences(replies: Replies, tastes: Sequence[Taste]) -> dict[str, float]:
-    """Share of replies that each person would be content with."""
+    """Returns the share of replies that would please each person."""
     return {taste.name: replies.share(taste.is_content) for taste in tastes}
 
 
 def greedy_accuracy(chat: ChatModel, remember: Remember = lambda messages: messages) -> float:
-    """Share of right results at temperature 0 on the 1,000 held-out problems that are always the same."""
+    """Returns the share of right results at temperature 0 on 1,000 fixed held-out problems."""
     replies = ask(chat, held_out_problems(GREEDY), 0, 0.0, remember)
     return replies.share(detectors.is_right)
 
 
 def habits(replies: Replies) -> dict[str, float]:
-    """Shares of replies that keep the steps, are right, are bare answers, are lists, are warm."""
+    """Returns the shares of replies that keep the steps, are right, are bare answers, are lists, are warm."""
     return {
         "accuracy_sampled": replies.share(detectors.is_right),
         "steps_kept": replies.share(detectors.keeps_steps),
@@ -88,8 +88,8 @@ def habits(replies: Replies) -> dict[str, float]:
 def drift(
     policy: TrainedModel, start: TrainedModel, replies: Replies, temperature: float
 ) -> dict[str, float]:
-    """Entropy of the policy in nats a token, and its divergence from the first weights in nats a reply, both estimated
-    on the policy's own replies."""
+    """Returns the entropy of the policy in nats a token, and its divergence from the first weights in nats a reply,
+    both estimated on the policy's own replies."""
     device = torch.device("cpu")
     entropy = divergence = tokens = 0.0
     pairs = list(zip(replies.prompts, replies.replies, strict=True))
@@ -109,7 +109,7 @@ def drift(
 def explicit_wishes(
     chat: ChatModel, seed: int, split: Split = "report", remember: Remember = lambda messages: messages
 ) -> Obedience:
-    """Returns whether the model obeys explicit requests, and how different its replies are."""
+    """Returns whether the model obeys explicit requests, and how diverse its replies are."""
     asked = cases(split, WISHES, seed)
     prompts = [chat.format.render(remember(case.messages), None, True) for case in asked]
     start = random.Random(f"wishes {split} {seed}").getrandbits(40)

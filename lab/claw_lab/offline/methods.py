@@ -1,4 +1,4 @@
-"""The methods that are compared, as a launch script would start them, and what a trial may change about them."""
+"""The compared methods, configured as by a launch script, and the settings that a trial may change."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ LEARNING_RATE = 3e-3
 BATCH = 4
 KL = 0.1
 ADAM_EPSILON = 3e-3
-"""Far above the root of the second moment (some 2e-4 here), so that a step is in proportion to the gradient: with Adam's
-usual 1e-8 every weight moves by the learning rate, also where there is nothing but noise, and arithmetic is lost."""
+"""Far above the root of the second moment (about 2e-4 here), so that a step is proportional to the gradient: with
+Adam's usual 1e-8 every weight moves by the learning rate, even if its gradient is only noise, and arithmetic is lost.
+"""
 
 
 @dataclass(frozen=True)
 class Method:
-    """`hook` makes samples of judged turns; `flags` are the trainer's, None if nothing is trained; `votes` of the
-    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt; `lr`, `batch` and `kl`: where a
-    trial names none; `compares`: rewards are compared within their batch where `flags` name no other way;
-    `per_token`: every token weighs the same, and not every reply."""
+    """A training method of the comparison.
+
+    Attributes:
+        hook: makes samples of judged turns.
+        flags: of the trainer; None if nothing is trained.
+        votes: of the judge for each turn; each may give a hint.
+        remembers: whether hints are added to every prompt.
+        lr, batch, kl: defaults of a trial.
+        compares: whether rewards are normalised within their batch if `flags` select no other way.
+        per_token: whether every token has the same weight, instead of every reply.
+    """
 
     name: str
     title: str
@@ -63,7 +71,7 @@ _GPU = (
     *("--hint-selection", "sequence_optimal", "--hint-m", "3", "--topk-adv-diff-clip", "1.0"),
     *("--weight-decay", "0.1"),
 )
-"""As the hybrid's scripts for GPUs; learning rate and Adam's epsilon are tiny-claw's."""
+"""The flags of the hybrid's scripts for GPUs; learning rate and Adam's epsilon are tiny-claw's."""
 
 METHODS = {
     method.name: method
@@ -111,10 +119,16 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with everything that a trial may change: learning rate, samples an update and KL to the first weights
-    (None: the method's), Adam's epsilon, whether every token weighs the same or every reply, how many versions people are
-    answered behind the newest (a real loop trains meanwhile), whether what people asked for stands in their prompts until
-    the weights hold it (--memory), further driver flags (such as LoRA's)."""
+    """A method with all settings of a trial.
+
+    Attributes:
+        lr, batch, kl: learning rate, samples for each update, KL to the first weights; None: the method's.
+        adam_eps: Adam's epsilon.
+        per_token: whether every token has the same weight, instead of every reply.
+        behind: number of versions by which serving lags, since a real loop trains meanwhile.
+        memory: whether preferences are added to prompts until the weights contain them (--memory).
+        extra: further flags of the driver, such as LoRA's.
+    """
 
     method: Method
     lr: float | None = None
@@ -127,7 +141,7 @@ class Setting:
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
-        """The command line of the driver."""
+        """Returns the command line of the driver."""
         kl = self.method.kl if self.kl is None else self.kl
         held = ["--use-kl-loss", "--kl-loss-coef", str(kl), "--kl-loss-type", "low_var_kl"] if kl else []
         compared = ["--custom-reward-post-process-path", "openclaw.methods.rewards.compare_in_batch"]

@@ -1,9 +1,9 @@
-"""Does the loop in one process do what the real one does? Its judged turns and its updates, done once more.
+"""Compares the loop in one process with a real one: repeats the judged turns and the updates of a run.
 
-    PYTHONPATH=.:slime:openclaw-rl:openclaw-opd:openclaw-combine:openclaw-test python -m \
+    PYTHONPATH=.:slime:openclaw-rl:openclaw-opd:openclaw-combine:openclaw-test python -m
         claw_lab.offline.replay RUN_DIR
 
-reads buffer and arguments of a real run whose turns the rules have judged, and prints one JSON line.
+reads buffer and arguments of a real run with the rules judge, and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from slime.weights.versions import is_of_before
 
 @dataclass(frozen=True)
 class Agreement:
-    """Judged turns and live versions of the real run, and how many of each came out the same here."""
+    """Judged turns and live versions of the real run, and how many of each are reproduced here."""
 
     turns: int
     same_samples: int
@@ -52,10 +52,10 @@ class Agreement:
 
 
 def replay(run_dir: Path) -> Agreement:
-    """Judges every judged turn again, and trains on every batch again, from the first weights.
+    """Judges all judged turns again, and trains on all batches again, from the first weights.
 
     Raises:
-        ConfigError: no arguments of a run there, or another judge than the rules, which would answer otherwise.
+        ConfigError: the folder has no arguments of a run, or its judge was not the rules.
     """
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         args = arguments_of(run_dir, folder)
@@ -72,7 +72,7 @@ def replay(run_dir: Path) -> Agreement:
 
 
 def arguments_of(run_dir: Path, folder: str) -> Any:
-    """The arguments of a run, for a trainer that writes to another folder."""
+    """Returns the arguments of a run, for a trainer that writes to another folder."""
     known = read_arguments(run_dir)
     if known.get("judge_backend") not in (None, "rules"):
         raise ConfigError(f"{run_dir} was judged by {known['judge_backend']}; only rules judge twice alike")
@@ -93,7 +93,7 @@ def judged_turns(store: RolloutStore) -> list[Turn]:
 
 
 async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, folder: Path) -> int:
-    """How many turns become the same sample, or the same drop, in a store of their own."""
+    """Judges the turns again in a new store; returns how many become the same sample or the same drop."""
     names = [each.name for each in dataclasses.fields(NewTurn)]
     again = RolloutStore(folder)
     votes = max((len(one.votes) for turn in turns for one in store.judgements.of_turn(turn.id)), default=1)
@@ -112,7 +112,7 @@ async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, fol
 
 
 def what_is_trained(record: SampleRecord | None) -> dict[str, Any] | None:
-    """The training sample without the numbers that a store gives out; None for a turn that gave none."""
+    """Returns the training sample without the numbers assigned by a store; None for a turn without a sample."""
     if record is None or record.reason is not None:
         return None
     sample = sample_dict(record, 0)
@@ -120,8 +120,8 @@ def what_is_trained(record: SampleRecord | None) -> dict[str, Any] | None:
 
 
 def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, str]], float]:
-    """(checksum in the real run, checksum here) of every version, and the largest gap between the log-probs of the
-    trainer and of the real run's engine in turns of one version."""
+    """Returns (checksum in the real run, checksum here) of every version, and the largest difference between the
+    log-probs of the trainer and of the real run's engine in turns of one version."""
     trainer, pairs, gap = FSDPTrainer(args), [], 0.0
     pipeline = BatchPipeline(store, HookSettings.of(args))
     process = load_hook(args, "custom_reward_post_process_path")
@@ -131,7 +131,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         with store.database.reading() as connection:
             of_version = schema.sample.c.trained_version == version.version
             ids = list(connection.scalars(select(schema.sample.c.id).where(of_version)))
-        if not ids:  # rejected, or still on its way when the run was stopped
+        if not ids:  # rejected, or not yet live when the run was stopped
             continue
         rows = pipeline.prepare(store.samples.get(sorted(ids)), version.rollout_id).rows
         samples = [Sample.from_dict(row) for row in rows]

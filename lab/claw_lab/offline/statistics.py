@@ -46,7 +46,7 @@ _T95 = (
 )
 """Student's t at 0.95 for 1, 2, ... degrees of freedom."""
 COLLAPSED = 0.25
-"""A seed has collapsed when so many of its replies are bare, or no reply at all, after 40 sessions."""
+"""Share of bare or empty replies after 40 sessions from which a seed counts as collapsed."""
 _WISHES = ("list_in_question", "list_in_system", "list_in_complaint", "other_wishes", "forms", "spread")
 _LATE = (
     *(
@@ -64,7 +64,7 @@ _LATE = (
 
 
 def mean_interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean and the half width of its 90 % interval (Student's t); one value has no interval."""
+    """Returns the mean and the half width of its 90 % interval (Student's t); one value has no interval."""
     n = len(values)
     mean = sum(values) / n
     numbers = {"mean": round(mean, 4)}
@@ -76,8 +76,8 @@ def mean_interval(values: Sequence[float]) -> dict[str, float]:
 
 
 def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
-    """One method's line. A trial that did not reach the target counts `most` sessions, and is counted as such: the mean
-    is then too low."""
+    """Returns one method's line. A trial that did not reach the target counts as `most` sessions and is marked, since
+    the mean is then too low."""
     numbers: dict[str, Any] = {"seeds": len(results), "target": TARGET}
     for name in ("sessions_to_preference", "sessions_to_three"):
         values = [result[name] for result in results]
@@ -117,12 +117,12 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
 
 
 def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of each row of explicit wishes."""
+    """Returns the means of rows of explicit requests."""
     return {name: mean_interval([row[name] for row in rows])["mean"] for name in _WISHES}
 
 
 def mean_curve(results: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
-    """Mean preference by number of sessions, as far as all seeds go."""
+    """Returns the mean preference by number of sessions, as far as all seeds go."""
     curves = [dict(map(tuple, result["curve"])) for result in results]
     shared = set.intersection(*(set(curve) for curve in curves))
     return [(count, sum(curve[count] for curve in curves) / len(curves)) for count in sorted(shared)]

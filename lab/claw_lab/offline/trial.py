@@ -1,4 +1,4 @@
-"""One trial: people talk to one model that starts untrained, until it has learned what they like."""
+"""One trial: people talk to one untrained model until it has learned their preferences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from slime.training.fsdp.loading import load_model
 AT_ONCE = 3
 TARGET = 0.8
 LATE = 40
-"""Sessions of each person after which the model is looked at closely."""
+"""Sessions of each person after which the model is measured in detail."""
 IN_A_ROW = 3
 Talker = Session | HostileSession | NeutralSession
 Person = ScriptedUser | HostileUser | NeutralUser | OccasionalUser
@@ -43,11 +43,12 @@ Person = ScriptedUser | HostileUser | NeutralUser | OccasionalUser
 
 @dataclass(frozen=True)
 class Plan:
-    """Who talks and how long.
+    """The people of a trial and its length.
 
     Attributes:
-        tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
-        most: sessions of each person after which a trial ends that has not reached the target.
+        tastes: of the people, who talk in turn, `at_once` sessions at a time; the model is measured after each such
+            round.
+        most: sessions of each person after which a trial ends without reaching the target.
         at_once: sessions at a time.
         who: gives true feedback on replies (honest), the opposite in one case of five (careless), none (neutral), or
             asks for a list in one session of five (occasional). All but the first are like the student otherwise.
@@ -59,7 +60,7 @@ class Plan:
     who: Literal["honest", "careless", "neutral", "occasional"] = "honest"
 
     def people(self, seed: int) -> list[Person]:
-        """One for each taste."""
+        """Returns one person for each taste."""
         if self.who == "honest":
             return [ScriptedUser(seed, taste=taste) for taste in self.tastes]
         if self.who == "occasional":
@@ -70,53 +71,53 @@ class Plan:
 
     @property
     def sessions_a_round(self) -> float:
-        """Of each person: those who share a model have a part of the round."""
+        """Returns the sessions of each person in a round, which people with a common model share."""
         return self.at_once / len(self.tastes)
 
     @property
     def late(self) -> int:
-        """Sessions of each person after which the model is looked at closely."""
+        """Returns the sessions of each person after which the model is measured in detail."""
         return min(LATE, self.most)
 
     @property
     def rounds_a_look(self) -> int:
-        """Rounds between two measurements: each person has had two sessions or more."""
+        """Returns the rounds between two measurements, in which each person has two sessions or more."""
         return math.ceil(2 / self.sessions_a_round)
 
 
 @dataclass
 class Progress:
-    """By number of sessions that each person has had: mean preference over the people."""
+    """Measurements by number of sessions of each person: mean preference over the people."""
 
     first_replies: dict[str, list[bool]] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
     with_memory: list[tuple[float, float]] = field(default_factory=list)
-    """As `curve`, with each person's remembered preferences in their prompts."""
+    """As `curve`, with each person's stored preferences in their prompts."""
     late: dict[str, Any] | None = None
 
     @property
     def reached(self) -> float | None:
-        """Sessions of each person after which the preference was first at the target."""
+        """Returns the sessions of each person after which the preference first reached the target."""
         return next((count for count, value in self.curve if value >= TARGET), None)
 
     @property
     def pleased(self) -> float | None:
-        """Share of first replies that pleased, from a person's `AT_ONCE` + 1st session on: before, there was no
-        feedback."""
+        """Returns the share of first replies that pleased, from a person's `AT_ONCE` + 1st session on; before it
+        there was no feedback."""
         later = [value for replies in self.first_replies.values() for value in replies[AT_ONCE:]]
         return sum(later) / len(later) if later else None
 
     @property
     def in_a_row(self) -> float | None:
-        """Sessions of a person until three first replies in a row had pleased, mean over the people; None if a person
-        did not see that."""
+        """Returns the sessions of a person until three first replies in a row pleased, mean over the people; None if
+        this did not happen for each."""
         counts = [_first_streak(pleased) for pleased in self.first_replies.values()]
         known = [count for count in counts if count is not None]
         return sum(known) / len(known) if known and len(known) == len(counts) else None
 
 
 def _first_streak(pleased: Sequence[bool]) -> int | None:
-    """How many it took until `IN_A_ROW` in a row were true."""
+    """Returns the number of values until `IN_A_ROW` in a row are true."""
     streak = 0
     for count, value in enumerate(pleased, 1):
         streak = streak + 1 if value else 0
@@ -126,7 +127,7 @@ def _first_streak(pleased: Sequence[bool]) -> int | None:
 
 
 class Trial:
-    """Everything random in it follows from `seed`."""
+    """A trial; all its randomness follows from `seed`."""
 
     def __init__(self, chat: ChatModel, setting: Setting, plan: Plan, seed: int) -> None:
         self.chat, self.setting, self.plan, self.seed = chat, setting, plan, seed
@@ -136,7 +137,8 @@ class Trial:
         self.progress = Progress()
 
     def run(self) -> dict[str, Any]:
-        """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions."""
+        """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions; returns
+        the result."""
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
             before, wishes, listed = self._look(rounds), self._wishes(), self._listed()
@@ -180,8 +182,8 @@ class Trial:
         }
 
     def _round(self, first: int) -> bool:
-        """`plan.at_once` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
-        changed."""
+        """Runs `plan.at_once` sessions from opening to end, one turn of each at a time; returns whether the model (or
+        its memory) has changed."""
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
         turns = [(first + i) % len(self.people) for i in range(self.plan.at_once)]
         sessions = [self.people[index].session() for index in turns]
@@ -217,7 +219,8 @@ class Trial:
         return self.memory.put_into(messages) if self.memory else messages
 
     def _look(self, number: int, remembering: bool = False) -> float:
-        """Mean preference over the people on fresh problems; `remembering`: of each with their memory in the prompt."""
+        """Returns the mean preference over the people on fresh problems; `remembering`: with each person's memory in
+        the prompt."""
         number += 1000 * self.seed
         seed = random.Random(f"replies {number}").getrandbits(40)
         if remembering:
@@ -228,7 +231,7 @@ class Trial:
         return round(sum(shares.values()) / len(shares), 4)
 
     def _listed(self) -> float:
-        """Share of lists among the replies of the late look, before anything was learned."""
+        """Returns the share of lists among the replies of the detailed measurement, before any training."""
         return round(habits(self._late_replies())["listed"], 4)
 
     def _late_replies(self) -> Replies:
@@ -250,7 +253,7 @@ class Trial:
         return explicit_wishes(self.chat, self.seed, split, remember=self._remember)
 
     def _late(self, sessions: float, wishes_before: Obedience, blind_before: Obedience) -> dict[str, Any]:
-        """What the model is like after so many sessions."""
+        """Returns the detailed measurements of the model after this number of sessions."""
         replies = self._late_replies()
         shares = preferences(replies, self.plan.tastes)
         measures = {"sessions": sessions, "updates": self.loop.version}
@@ -273,6 +276,6 @@ class Trial:
 
 
 def _start(model_path: str, args: Any) -> Any:
-    """The model before it learned anything, without adapters."""
+    """Returns the untrained model, without adapters."""
     mesh = join(0, 1, on_gpu=False, init_method=None, store=None, one_node=True)
     return load_model(model_path, mesh, args, trained=False)

@@ -1,1 +1,1 @@
-"""Recordings of programs at a terminal: how the picture of the chat in the README is made."""
+"""Records programs in a terminal; it makes the picture of the chat in the README."""

@@ -1,7 +1,7 @@
 """Records the chat in the terminal: bash lab/run.sh recording --url http://127.0.0.1:30000 --output FOLDER
 
-A scripted person types into `python -m openclaw.chat`, which runs at a terminal of its own, against a server that learns;
-`FOLDER/chat.cast` (asciinema play chat.cast) and `FOLDER/chat.svg` are written. Linux and macOS.
+A scripted person types into `python -m openclaw.chat`, which runs in its own terminal, connected to a server that
+learns; `FOLDER/chat.cast` (asciinema play chat.cast) and `FOLDER/chat.svg` are written. Linux and macOS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from claw_lab.recording.picture import svg
 
 WIDTH, HEIGHT = 100, 22
 TYPING = 0.03  # seconds a character
-QUIET, LONGEST = 1.8, 60.0  # seconds without output after which the recording goes on; and at most
+QUIET, LONGEST = 1.8, 60.0  # seconds without output after which the recording continues; and the maximum
 LIST = re.compile(r"^\s*\d\. ", re.MULTILINE)
 WISH, THANKS = "No list please, write plain sentences.", "Thank you, that is what I wanted."
 PROBLEMS = (
@@ -38,24 +38,24 @@ PROBLEMS = (
     "Eva has 16 books and buys 5 more. How many books does Eva have?",
     "Max has 50 beads and gives away 20. How many beads are left?",
 )
-ENOUGH = 2  # talks whose first answer was right away as the person likes it
+ENOUGH = 2  # conversations whose first answer pleased at once
 
 
 class Player:
-    """A program at a terminal of its own, and what it printed."""
+    """A program in its own terminal, and its output."""
 
     def __init__(self, command: Sequence[str], cast: Cast) -> None:
         self.cast, self.began = cast, time.monotonic()
         self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            # A query of the cursor's place needs an answer, which this terminal does not give.
+            # Queries of the cursor position need an answer, which this terminal does not give.
             os.environ.update(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", COLUMNS=str(WIDTH), LINES=str(HEIGHT))
             os.execvp(command[0], list(command))
         ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
 
     def listen(self, quiet: float, longest: float) -> bool:
-        """Takes output until there was none for `quiet` seconds; False when the program has ended."""
+        """Reads output until there was none for `quiet` seconds; returns False if the program has exited."""
         end = time.monotonic() + longest
         while time.monotonic() < end:
             if not select.select([self.terminal], [], [], quiet)[0]:
@@ -82,12 +82,12 @@ class Player:
 
 
 def record(url: str) -> Cast:
-    """A chat with the server at `url`: one talk a problem, until the first answers are as the person likes them."""
+    """Records a chat with the server at `url`: one conversation for each problem, until the first answers please."""
     cast = Cast(WIDTH, HEIGHT, "A chat in the terminal: the model learns from what is said next")
     player = Player([sys.executable, "-m", "openclaw.chat", "--url", url], cast)
 
     def say(text: str) -> str:
-        """Returns the output after it."""
+        """Types a text; returns the output after it."""
         player.type(text)
         seen = len(cast.events)
         player.listen(QUIET, LONGEST)

@@ -1,4 +1,4 @@
-"""asciinema's recordings, version 2: a line of JSON about the terminal, then one for each piece of output.
+"""asciinema's recordings, version 2: a line of JSON about the terminal, then one for each part of the output.
 
 https://docs.asciinema.org/manual/asciicast/v2/
 """
@@ -29,7 +29,7 @@ class Cast:
         file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "utf-8")
 
     def shortened(self) -> list[tuple[float, str]]:
-        """The events with no silence longer than `idle`."""
+        """Returns the events without silences longer than `idle`."""
         events, now, before = [], 0.0, 0.0
         for at, text in self.events:
             now += min(at - before, self.idle)
@@ -39,7 +39,7 @@ class Cast:
 
 
 def read(file: Path) -> Cast:
-    """Raises ValueError for a file that is no such recording."""
+    """Reads a recording; raises ValueError for a file of another format."""
     head, *lines = map(json.loads, file.read_text("utf-8").splitlines())
     if not isinstance(head, dict) or head.get("version") != 2:
         raise ValueError(f"{file} is no asciicast of version 2")

@@ -1,4 +1,4 @@
-"""A recording as one SVG picture that moves by itself: no script, no font and no further file."""
+"""Renders a recording as an animated SVG picture, without script, font or further files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from claw_lab.recording.cast import Cast
 from claw_lab.recording.screen import Row, Screen
 
 CHARACTER, LINE, MARGIN = 8.4, 19, 12  # pixels
-FRAME = 0.15  # seconds; what is printed closer together is one frame
-REST = 4.0  # seconds that the end stays before the picture starts again
+FRAME = 0.15  # seconds; output within it is one frame
+REST = 4.0  # seconds for which the last frame stays before the picture restarts
 STYLE = (
     "text{{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}}.b{{font-weight:bold}}"
     ".r{{fill:#9fc3ff}}#f{{animation:f {seconds:.2f}s steps(1,end) infinite}}@keyframes f{{{keys}}}"
@@ -18,7 +18,7 @@ STYLE = (
 
 
 def frames(cast: Cast) -> list[tuple[float, tuple[Row, ...]]]:
-    """(seconds, what the screen shows from then on), each different from the one before."""
+    """Returns (seconds, rows of the screen from then on), each different from the one before."""
     screen = Screen(cast.width, cast.height)
     pictures: list[tuple[float, tuple[Row, ...]]] = []
     for _, group in itertools.groupby(cast.shortened(), lambda event: int(event[0] / FRAME)):
@@ -31,7 +31,7 @@ def frames(cast: Cast) -> list[tuple[float, tuple[Row, ...]]]:
 
 
 def svg(cast: Cast) -> str:
-    """The frames lie side by side, and the picture shows one at a time; a row that is seen again is drawn once."""
+    """Returns the picture: the frames lie side by side and are shown one at a time; repeated rows are drawn once."""
     shown = frames(cast)
     seconds = (shown[-1][0] if shown else 0.0) + REST
     width = round(cast.width * CHARACTER) + 2 * MARGIN
@@ -59,7 +59,7 @@ def svg(cast: Cast) -> str:
 
 
 def _text(row: Row) -> str:
-    """Its parts of one style each."""
+    """Returns the parts of a row, each of one style."""
     spans, column = [], 0
     for style, group in itertools.groupby(row, lambda cell: (cell.bold, cell.reverse)):
         cells = list(group)

@@ -1,6 +1,6 @@
-"""What a terminal shows: text and the control sequences that line editors and plain programs send.
+"""Emulates a terminal: text, and the control sequences of line editors and plain programs.
 
-Of ECMA-48: cursor movement (A B C D G H), erasure (J K), bold and reverse (m); other sequences are read and passed over.
+Of ECMA-48: cursor movement (A B C D G H), erasure (J K), bold and reverse (m); other sequences are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SEQUENCE = re.compile(
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the screen."""
+    """One character cell of the screen."""
 
     text: str = " "
     bold: bool = False
@@ -26,7 +26,7 @@ Row = tuple[Cell, ...]
 
 
 class Screen:
-    """`width` x `height` places; text below the last row moves all rows up."""
+    """A screen of `width` x `height` cells; text below the last row scrolls."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -38,7 +38,7 @@ class Screen:
         return tuple(tuple(row) for row in self.cells)
 
     def feed(self, text: str) -> None:
-        """Takes what the program has printed; a sequence must not be cut."""
+        """Processes output of the program; control sequences must be complete."""
         at = 0
         for match in SEQUENCE.finditer(text):
             self._write(text[at : match.start()])
@@ -91,7 +91,7 @@ class Screen:
             self._style(numbers)
 
     def _erase(self, letter: str, part: int) -> None:
-        """part: 0 what follows the cursor, 1 what is before it, 2 all; of its row (K) or of the screen (J)."""
+        """Erases a part of the row (K) or of the screen (J): 0 after the cursor, 1 before it, 2 all."""
         row = self.cells[self.y]
         begin, end = {0: (self.x, self.width), 1: (0, self.x + 1)}.get(part, (0, self.width))
         self.cells[self.y] = [Cell() if begin <= x < end else cell for x, cell in enumerate(row)]

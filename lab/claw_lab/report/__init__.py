@@ -1,1 +1,1 @@
-"""Measured numbers as data: JSON files of runs, and the pages that are written from them."""
+"""Measured numbers as data: JSON files of runs, and the pages generated from them."""

@@ -1,4 +1,4 @@
-"""Writes the pages of measured numbers from lab/reports: python -m claw_lab.report [--check]"""
+"""Generates the pages of measured numbers from lab/reports: python -m claw_lab.report [--check]"""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from claw_lab.report.reports import read_reports
 
 
 def stale(root: Path) -> dict[str, str]:
-    """Returns the pages of a repository that differ from its reports, each with its right text. Raises ReportError."""
+    """Returns the pages of a repository that differ from its reports, each with its correct text. Raises
+    ReportError."""
     expected = pages(read_reports(root / "lab" / "reports"))
     return {
         name: text

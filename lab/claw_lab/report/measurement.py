@@ -1,4 +1,4 @@
-"""One measured number and the run it belongs to: fields, checks, and the reader of a run's JSON file."""
+"""One measured number and its run: fields, checks, and the reader of a run's JSON file."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ AREAS = {
     "trainer": "Trainer",
     "rented": "Rented GPUs",
 }
-"""Folders of lab/reports, each with its heading in RESULTS.md, in that order."""
+"""Folders of lab/reports in order, each with its heading in RESULTS.md."""
 CONDITIONS = (
     "hardware", "cores", "load", "software", "backend", "model", "method", "data", "seeds", "setting", "commit",
 )  # fmt: skip
-"""What may describe the conditions of a run or of one number."""
+"""Keys that may describe the conditions of a run or of a number."""
 DIRECTIONS = ("at least", "at most")
 KINDS = ("range", "90 %", "95 %")
-"""What an interval is: lowest and highest of several runs, or a confidence interval."""
+"""Kinds of intervals: minimum and maximum of several runs, or a confidence interval."""
 Value: TypeAlias = int | float | bool
 
 
 class ReportError(ClawError):
-    """A report that is wrong: the file, the measurement and the field."""
+    """A report is wrong; the message names the file, the measurement and the field."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From where to where a value was measured, in its unit."""
+    """Bounds of a measured value, in its unit."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Run:
-    """What one command, or a few that belong together, measured on one day. `superseded`: id of the newer run."""
+    """The measurements of one command, or of a few related ones, on one day. `superseded`: id of the newer run."""
 
     id: str
     area: str
@@ -148,7 +148,7 @@ def _measurement(run: str, content: object) -> Measurement:
 
 
 def _goal(row: _Fields, value: Value) -> tuple[Value | None, str | None, bool | None]:
-    """Target, direction and met: all three or none, and `met` must follow from the others."""
+    """Returns target, direction and met: all three or none; `met` must follow from the others."""
     target = row.number("target")
     if target is None:
         if extra := [name for name in ("direction", "met") if name in row.content]:
@@ -199,7 +199,7 @@ def _date(name: str, text: str) -> date:
 
 
 class _Fields:
-    """Typed access to the keys of one JSON object, which has no others than `known`."""
+    """Typed access to the keys of a JSON object, which has no keys except `known`."""
 
     def __init__(self, name: str, content: object, known: Collection[str]) -> None:
         if not isinstance(content, dict):

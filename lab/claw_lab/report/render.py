@@ -1,4 +1,4 @@
-"""The pages written from the reports: numbers.md, RESULTS.md and NOT_MET.md, as Markdown."""
+"""Renders the pages of the reports as Markdown: numbers.md, RESULTS.md and NOT_MET.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbers(reports: Reports) -> str:
 
 
 def results(runs: Sequence[Run]) -> str:
-    """Returns the page of all current measurements, a section an area."""
+    """Returns the page of all current measurements, one section for each area."""
     parts = [
         "# Results",
         f"{DEFAULTS} Load is the load average, mostly from other work. A range is the lowest and\n"
@@ -77,7 +77,7 @@ def not_met(runs: Sequence[Run]) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table without the columns that are empty in all rows."""
+    """Returns a Markdown table without columns that are empty in all rows."""
     kept = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
     lines = [
         [heads[at] for at in kept],
@@ -112,7 +112,7 @@ def _section(run: Run) -> str:
 
 
 def number(value: Value) -> str:
-    """Returns a value as text: yes and no, thousands with commas, small and large ones with an exponent."""
+    """Returns a value as text: yes and no, commas as thousands separators, an exponent for small and large values."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) or abs(value) >= 1000:
@@ -121,7 +121,7 @@ def number(value: Value) -> str:
 
 
 def _with_unit(text: str, unit: str) -> str:
-    """A share stands without its unit."""
+    """Returns a number with its unit; a share has none."""
     return text if unit in ("", "share") else f"{text} {unit}"
 
 
@@ -130,7 +130,7 @@ def _result(one: Measurement) -> str:
 
 
 def _bound(one: Measurement) -> str:
-    """A check is to be yes and a count of failures 0, so neither has a direction."""
+    """Returns the target of a measurement; checks and failure counts have no direction."""
     if one.target is None:
         return ""
     bare = isinstance(one.target, bool) or (one.target == 0 and one.direction == "at most")

@@ -1,4 +1,4 @@
-"""Reads all reports of a folder and checks what a single file cannot: references between runs, and the headlines."""
+"""Reads all reports of a folder and checks references between runs, and the headlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADLINES = "headlines.json"
 
 @dataclass(frozen=True)
 class Headline:
-    """A row of instructions/numbers.md: a measurement under a short name, and the page with the details."""
+    """A row of instructions/numbers.md: a measurement with a short name, and the page with details."""
 
     metric: str
     run: Run
@@ -24,14 +24,14 @@ class Headline:
 
 @dataclass(frozen=True)
 class Reports:
-    """All runs, areas in their order and the newest run of an area first, and the headlines."""
+    """All runs and headlines; areas are in their order, runs of an area newest first."""
 
     runs: tuple[Run, ...]
     headlines: tuple[Headline, ...]
 
 
 def read_reports(folder: Path) -> Reports:
-    """Returns what AREA/NAME.DATE.json and headlines.json of the folder hold. Raises ReportError."""
+    """Returns the content of AREA/NAME.DATE.json and headlines.json of the folder. Raises ReportError."""
     runs = [
         read_run(f"{path.parent.name}/{path.name.removesuffix('.json')}", _json(path))
         for path in sorted(folder.glob("*/*.json"))

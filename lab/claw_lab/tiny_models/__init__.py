@@ -1,4 +1,4 @@
-"""Tiny checkpoints that know the format of an agent and little else, made from nothing for RL on a CPU.
+"""Tiny checkpoints that know the format of an agent and little else, created for RL on a CPU.
 
-Importing this package loads no torch: dry runs of scripts make tasks with it.
+Importing this package loads no torch, since dry runs of scripts create tasks with it.
 """

@@ -1,4 +1,4 @@
-"""The command with which a track makes its tiny checkpoint."""
+"""The command of a track that creates its tiny checkpoint."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def command(
     words: Sequence[str] | None = None,
     threads: int = 1,
 ) -> None:
-    """Reads the command line and makes the checkpoint.
+    """Reads the command line and creates the checkpoint.
 
     Args:
         module: the name after `python -m`; `about`: its help.
-        words: of the command line, instead of this process's own.
-        threads: of torch, where the command line names no number.
+        words: the command line, instead of this process's own.
+        threads: of torch, if the command line gives no number.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     parser.add_argument("out", type=Path, help="folder of the model")

@@ -1,4 +1,4 @@
-"""Demonstrations, and their token ids with loss weights, as an episode of the same words would have them."""
+"""Demonstrations, and their token ids with loss weights, equal to those of an episode with the same texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slime.vision.place import ImagePlace, behind
 
 @dataclass(frozen=True)
 class Answered:
-    """One turn: what the model writes, and what it is shown then (nothing after the last)."""
+    """One turn: the model's text, and the text that it is shown afterwards (none after the last)."""
 
     text: str
     shown: Sequence[Message] = ()
@@ -21,7 +21,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A demonstration from its beginning to its end."""
+    """A whole demonstration."""
 
     start: Start
     turns: Sequence[Answered]
@@ -29,7 +29,7 @@ class Dialogue:
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids and their loss weights, both [T], and where pictures stand among them."""
+    """Token ids and their loss weights, both [T], and the positions of pictures."""
 
     ids: list[int]
     weights: list[float]
@@ -39,7 +39,7 @@ class Document:
 def encode(
     tokenizer: ChatTokenizer, dialogue: Dialogue, background: float, placed: Placed = no_pictures
 ) -> Document:
-    """The ids that an episode with these turns has; what the model writes weighs 1, the rest `background`."""
+    """Returns the ids of an episode with these turns; the model's text has weight 1, the rest `background`."""
     ids, images = placed(opening(tokenizer, dialogue.start), dialogue.start.messages)
     weights = [background] * len(ids)
     for turn in dialogue.turns:

@@ -1,4 +1,5 @@
-"""Makes a checkpoint from demonstrations: a tokenizer, a small Qwen3 or Qwen3-VL, supervised training in plain torch."""
+"""Creates a checkpoint from demonstrations: a tokenizer, a small Qwen3 or Qwen3-VL, supervised training in plain
+torch."""
 
 from __future__ import annotations
 
@@ -34,20 +35,20 @@ STATE = "training_state.pt"
 SAVE_EVERY = 20  # steps
 Draw = Callable[[random.Random], Dialogue]
 Inputs = Callable[[Sequence[Document], int], dict[str, torch.Tensor]]
-"""Returns, for documents that are cut to a length, a model's inputs in addition to their ids."""
+"""Returns a model's inputs in addition to the ids of documents that are cut to a length."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How large, and how long.
+    """Size and training of a model.
 
     Attributes:
         steps: updates, each of about `batch_tokens` tokens with padding.
-        rate: of Muon and AdamW; held for half of the steps, then falling in a line to 2 % of it.
+        rate: learning rate of Muon and AdamW; constant for half of the steps, then linear to 2 % of it.
         background: loss weight of a token that the model only reads.
-        corpus: dialogues that the tokenizer is trained on.
-        phrases: texts, read or written, that are one token each, as the system message is.
-        vision: of a model that sees the pictures in dialogues; None: it reads text alone.
+        corpus: number of dialogues that train the tokenizer.
+        phrases: texts that are one token each, as the system message is.
+        vision: of a model that reads the pictures in dialogues; None: text only.
     """
 
     vocabulary: int = 352
@@ -77,9 +78,8 @@ class Batch:
 
 
 def make_checkpoint(out: Path, draw: Draw, recipe: Recipe | None = None, seed: int = 0) -> None:
-    """Trains on dialogues that `draw` makes, and saves a Hugging Face folder; a run that was cut off goes on from its
-    last saved state. The same seed gives a model of the same kind, not the same bits: sums of floats depend on the
-    machine."""
+    """Trains on dialogues of `draw`, and saves a Hugging Face folder; an interrupted run continues from its last
+    saved state. The same seed gives a similar model, not the same bits: sums of floats depend on the machine."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     tokenizer = make_tokenizer(out, draw, recipe, random.Random(f"{seed} tokenizer"))
@@ -106,7 +106,7 @@ def make_checkpoint(out: Path, draw: Draw, recipe: Recipe | None = None, seed: i
 
 
 def _restored(file: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> int:
-    """Steps that were done when the state in `file` was saved; 0 if there is none."""
+    """Restores the state in `file`; returns the number of its steps, 0 if there is none."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
@@ -136,7 +136,7 @@ def _words(dialogue: Dialogue) -> str:
 
 
 def new_model(tokenizer: ChatTokenizer, recipe: Recipe) -> PreTrainedModel:
-    """An untrained Qwen3, with the usual recipe of 0.39 million parameters; or a Qwen3-VL."""
+    """Returns an untrained Qwen3, with the default recipe of 0.39 million parameters; or a Qwen3-VL."""
     end, pad = tokenizer.fast.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     sizes = {
         "vocab_size": len(tokenizer.fast),
@@ -158,7 +158,7 @@ def new_model(tokenizer: ChatTokenizer, recipe: Recipe) -> PreTrainedModel:
 
 
 def new_optimizers(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices, AdamW for the embedding and the norms; the rate is set before every step."""
+    """Returns Muon for the matrices and AdamW for the embedding and the norms; the rate is set before each step."""
     inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(inner, lr=0.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
@@ -172,8 +172,8 @@ def train_step(
     rate: float,
     normaliser: float,
 ) -> float:
-    """One update; returns the mean loss of a token by weight. The sum is divided by a
-    constant, so that short dialogues weigh no more than long ones."""
+    """Does one update; returns the mean loss of a token by weight. The sum is divided by a constant, so that short
+    dialogues have no more weight than long ones."""
     ids, weights = batch.ids, batch.weights[:, 1:]
     kept = weights > 0
     hidden = model.model(input_ids=ids[:, :-1], use_cache=False, **batch.inputs).last_hidden_state
@@ -200,8 +200,8 @@ def batches(
     inputs: Inputs = _no_inputs,
     pool: int = 600,
 ) -> Iterator[Batch]:
-    """Endless batches of at most `budget` tokens with padding: of `pool` documents at a time, those of like length
-    share a batch."""
+    """Yields batches of at most `budget` tokens with padding, without end; of `pool` documents at a time, those of
+    similar length share a batch."""
     while True:
         groups: list[list[Document]] = [[]]
         for document in sorted((draw() for _ in range(pool)), key=lambda one: len(one.ids)):
@@ -222,7 +222,7 @@ def _padded(documents: list[Document], inputs: Inputs) -> Batch:
 
 
 def save(model: PreTrainedModel, tokenizer: ChatTokenizer, out: Path) -> None:
-    """A Hugging Face folder; the serving temperature is 1."""
+    """Saves a Hugging Face folder; the serving temperature is 1."""
     ends: list[Any] = tokenizer.fast.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=1.0, eos_token_id=ends, pad_token_id=ends[1]

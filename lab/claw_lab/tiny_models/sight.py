@@ -1,4 +1,4 @@
-"""A small Qwen3-VL, and how it is given the pictures of demonstrations: as a rollout reads them, but kept in memory."""
+"""A small Qwen3-VL, and the pictures of its demonstrations, processed as in a rollout but kept in memory."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from slime.vision.reading import ImageReader, processed
 
 @dataclass(frozen=True)
 class Vision:
-    """`hidden`, `depth`: width and layers; `pixels`: of a picture after it was scaled, at most."""
+    """`hidden`, `depth`: width and layers; `pixels`: maximum of a picture after scaling."""
 
     hidden: int = 64
     depth: int = 2
     pixels: int = 160 * 120
 
     def model(self, tokenizer: ChatTokenizer, end: int, sizes: Mapping[str, float]) -> PreTrainedModel:
-        """An untrained Qwen3VLForConditionalGeneration; `end`: the token that ends a
-        turn; `sizes`: of its decoder."""
+        """Returns an untrained Qwen3VLForConditionalGeneration; `end`: the token that ends a turn; `sizes`: of its
+        decoder."""
         ids = {name: tokenizer.fast.convert_tokens_to_ids(mark) for name, mark in MARKS.items()}
         vision = {
             "hidden_size": self.hidden,
@@ -41,14 +41,14 @@ class Vision:
         return random_model(len(tokenizer.fast), ids, torch.initial_seed(), end, vision, **sizes)
 
     def sight(self, model: PreTrainedModel, folder: Path) -> Sight:
-        """Saves the configuration of the processor in the model's folder, and reads pictures with it."""
+        """Saves the configuration of the processor in the model's folder; returns a reader of pictures with it."""
         model.config.save_pretrained(folder)
         save_processor(folder, most=self.pixels)
         return Sight(folder)
 
 
 class Sight(ImageReader):
-    """Of the model in a folder; a picture's numbers are kept until a batch takes them."""
+    """Processes pictures for the model in a folder; the values of a picture are kept until a batch uses them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder), run_dir=str(folder))

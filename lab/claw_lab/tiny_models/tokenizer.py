@@ -1,7 +1,7 @@
 """A small byte-level BPE with Qwen3's special tokens and chat template.
 
-Digits and line ends are always tokens of their own. The part that is the same in every prompt, the system message with
-its tools, is one token: a model of this size has no use for reading it, and it would be most of what is computed.
+Digits and line ends are always single tokens. The constant part of every prompt, the system message with its tools,
+is one token: a model of this size does not use its content, and it would dominate the cost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 PIECES = r"\d|\n| ?\p{L}+| ?[^\s\p{L}\d]+|[^\S\n]+"
 TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text()
 SEEING_TEMPLATE = Path(__file__).with_name("pictures.jinja").read_text() + TEMPLATE
-"""For models that see; it writes texts as `TEMPLATE` does."""
+"""Template of vision models; it renders text as `TEMPLATE` does."""
 
 
 def system_text(start: Start) -> str:
-    """The system message that the template makes of a start; "" where it makes none."""
+    """Returns the system message that the template makes of a start; "" if it makes none."""
     tools = [tool.spec() for tool in start.tools] or None
     [text], _ = render_jinja_template([start.messages], tools, chat_template=SEEING_TEMPLATE)
     begin, end = f"{TURN_START}system\n", TURN_END
@@ -41,8 +41,8 @@ def train_tokenizer(
     """Trains the merges on `texts`.
 
     Args:
-        vocabulary: tokens in all; 256 are the bytes.
-        phrases: texts that are one token each; where several fit, the longest.
+        vocabulary: number of tokens, including the 256 bytes.
+        phrases: texts that are one token each; if several match, the longest.
     """
     added = [*MARKUP, *phrases]
     longest_first = sorted(added, key=len, reverse=True)
@@ -56,9 +56,9 @@ def train_byte_bpe(
     """Trains a byte-level BPE with Qwen3's special tokens; the same texts give the same bytes.
 
     Args:
-        vocabulary: tokens in all; 256 are the bytes.
-        pieces: regular expression of what a token is at most a whole of.
-        added: texts that are one token each, behind the merges; `texts` are without them.
+        vocabulary: number of tokens, including the 256 bytes.
+        pieces: regular expression of the longest possible tokens.
+        added: texts that are one token each, after the merges; `texts` do not contain them.
         context: tokens.
     """
     core = Tokenizer(models.BPE())

@@ -1,4 +1,5 @@
-"""What a laptop needs to learn the game: words, tasks whose words are held out, a tiny model that knows the format.
+"""Creates the files for training the game on a laptop: words, tasks with held-out words, a tiny model that knows the
+format.
 
 `bash lab/run.sh tiny_models.verifiers_game WHAT ...`:
 
@@ -37,7 +38,7 @@ Row = dict[str, Any]
 
 
 def word_of(row: Row) -> str:
-    """The word that a task's seed chooses. Raises ValueError if the task's board has another length."""
+    """Returns the word that a task's seed selects. Raises ValueError if the task's board has another length."""
     word = random.Random(row["metadata"]["verifiers_task"]["info"]["seed"]).choice(WORDS)
     if len(word) != columns(row):
         raise ValueError(
@@ -55,7 +56,7 @@ def held_out(word: str) -> bool:
 
 
 def board(letters: Iterable[str]) -> str:
-    """As the game draws it; "_" is a letter that is not known."""
+    """Returns the board as the game draws it; "_" is an unknown letter."""
     cells = list(letters)
     return header(len(cells)) + "\n " + "".join(f" {cell}  " for cell in cells).rstrip()
 
@@ -65,8 +66,8 @@ def header(places: int) -> str:
 
 
 def phrases(rows: list[Row]) -> tuple[str, ...]:
-    """One token each: a move, and what the game writes word for word. A move is then seen as what it is, not as the same
-    letter on the board, and a turn is some 20 tokens, not 60."""
+    """Returns texts of one token each: moves, and constant texts of the game. A move then differs from the same
+    letter on the board, and a turn has about 20 tokens instead of 60."""
     rules, _, rest = rows[0]["prompt"].partition("C00")
     lives = rest[rest.index("\nYou have") :]
     headers = sorted({header(columns(row)) for row in rows})
@@ -75,8 +76,8 @@ def phrases(rows: list[Row]) -> tuple[str, ...]:
 
 
 def demonstration(rng: random.Random, rows: list[Row]) -> Any:
-    """Letters by chance on the board of a word that does not exist. It knows the rules, a letter is named once, and that
-    the game complains otherwise; which letter is named depends on nothing else."""
+    """Returns a demonstration of random letters on the board of an invented word. It shows the rules: a letter is
+    named once, and the game complains otherwise; the choice of letters depends on nothing else."""
     from claw_lab.tiny_models.dialogue import Answered, Dialogue
 
     row = rng.choice(rows)
@@ -111,7 +112,7 @@ def make_model(rows: list[Row], out: Path) -> None:
 
 
 def split(rows: list[Row], out: Path) -> None:
-    """All tasks with a word of the one kind; one task for each held-out word."""
+    """Writes all tasks with a training word, and one task for each held-out word."""
     held_out_words: dict[str, Row] = {}
     train = []
     for row in rows:
@@ -126,22 +127,22 @@ def split(rows: list[Row], out: Path) -> None:
 
 
 def mean(rewards: list[float]) -> list[float]:
-    """Mean and its 95 % interval, one reward a word."""
+    """Returns the mean and its 95 % interval, of one reward for each word."""
     middle = statistics.fmean(rewards)
     width = 1.96 * statistics.stdev(rewards) / len(rewards) ** 0.5
     return [round(one, 3) for one in (middle, middle - width, middle + width)]
 
 
 def result(run: Path, seconds: float) -> str:
-    """Mean reward with its interval and words found, before and after; null for what a run that was ended early did not
-    get to."""
+    """Returns mean reward with its interval and solved words, before and after; null for missing evaluations of an
+    interrupted run."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "rollout/reward_mean" in line]
     words: dict[int, dict[str, list[float]]] = {}
     for line in (run / "evaluations.jsonl").read_text().splitlines():
         row = json.loads(line)
         if row["success"] is None:
-            continue  # infrastructure failed
+            continue  # the infrastructure failed
         words.setdefault(row["rollout_id"], {}).setdefault(row["task_id"], []).append(row["reward"])
     first, last = words[min(words)], words[max(words)]
     again = len(words) > 1

@@ -16,7 +16,7 @@ MARKS = {
 }
 """Tokens that a tokenizer must have, by their names in config.json."""
 PATCH, MERGE = 8, 2
-"""Pixels of a patch's side; patches of a token's."""
+"""Pixels of a patch's side; patches along the side of a token."""
 TEXT = {
     "hidden_size": 160,
     "intermediate_size": 480,
@@ -53,7 +53,7 @@ def random_model(
     vision: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Any:
-    """A Qwen3VLForConditionalGeneration, by itself of some three million parameters, in fp32.
+    """Returns a Qwen3VLForConditionalGeneration in fp32, by default of some three million parameters.
 
     Args:
         ids: of the tokens `MARKS`, by their names in config.json. end: id of the token that ends an answer.
@@ -75,7 +75,7 @@ def random_model(
 
 
 def save_processor(folder: Path, least: int = 64 * 64, most: int = 256 * 256) -> None:
-    """How images are processed: `least` and `most` pixels of a picture after it was scaled."""
+    """Saves the configuration of image processing: `least` and `most` pixels of a picture after scaling."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     Qwen2VLImageProcessorPil(

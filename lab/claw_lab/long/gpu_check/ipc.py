@@ -1,6 +1,6 @@
 """Shares a bucket of weights between two processes as --update-weight-transport tensor does; prints one JSON line.
 
-`python -m claw_lab.long.gpu_check.ipc [--cpu]`; with --cpu through shared memory.
+`python -m claw_lab.long.gpu_check.ipc [--cpu]`; --cpu uses shared memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from slime.engines.sglang.memory import Sharer
 
 GIB = 2**30
 MODULE = "sglang.srt.weight_sync.tensor_bucket"
-"""Where SGLang has the class that describes a tensor of a bucket; SGLang itself is not needed."""
+"""Module in which SGLang defines the class that describes a tensor of a bucket; SGLang itself is not needed."""
 ANSWER_TIMEOUT = 45.0  # seconds
 
 
 @dataclasses.dataclass
 class FlattenedTensorMetadata:
-    """SGLang's, by its fields."""
+    """SGLang's class, with the same fields."""
 
     name: str
     shape: Any
@@ -54,7 +54,7 @@ def opener(text: str, answer: Any) -> None:
     last = handle["metadata"][-1]
     part = flat[last.start_idx : last.end_idx].view(last.dtype).view(last.shape)
     answer.put((digest(flat), opened, str(flat.device), last.name, digest(part)))
-    time.sleep(0.5)  # the sender's memory may go only when this process has let go of it
+    time.sleep(0.5)  # the sender may free its memory only after this process has released it
 
 
 def digest(flat: torch.Tensor) -> str:

@@ -1,4 +1,4 @@
-"""What attention costs and how much memory it takes: kernels, lengths, masks; and the peak of matrix products."""
+"""Measures time and memory of attention: kernels, lengths, masks; and the peak rate of matrix products."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from slime.training.core.packing import pieces_of
 PACKAGES = ("torch", "transformers", "peft", "triton", "megatron-core", "bitsandbytes", "flash-attn")
 LAYOUT = ((100, 30, (20, 15, 25)), (61,), (200,), (130,))
 PACKED_BOUND = 8 * EPSILON
-"""Inputs, scores, probabilities and sums are rounded, forward and backward: a dozen roundings that do not all add up."""
+"""Inputs, scores, probabilities and sums are rounded, forward and backward: a dozen roundings that partly cancel."""
 FUSED_BOUND = 4 * EPSILON
-"""Of an element, for which four numbers are rounded on the way: twice what these can add up to."""
+"""Bound of an element, in whose computation four numbers are rounded: twice the largest sum of these errors."""
 
 
 def about(bench: Bench) -> None:
-    """Versions, the device, and operations a second of a large product in bf16."""
+    """Reports versions, the device, and operations per second of a large product in bf16."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -41,7 +41,7 @@ def about(bench: Bench) -> None:
 
 
 def sdpa(bench: Bench) -> None:
-    """What a length costs that torch's attention has not seen: by its own choice, by cuDNN, by FlashAttention."""
+    """Measures torch's attention for a new length: with its default choice, with cuDNN, with FlashAttention."""
     longest, heads, kv, width = (64, 4, 2, 16) if bench.tiny else (8192, 32, 8, 128)
 
     def once(length: int, pack: int) -> None:
@@ -71,9 +71,9 @@ def sdpa(bench: Bench) -> None:
 
 
 def packed(bench: Bench) -> None:
-    """Every kernel of a pack with shared prompts against the loop over sequences in fp32: outputs and gradients.
+    """Compares all kernels on a pack with shared prompts with a loop over sequences in fp32: outputs and gradients.
 
-    Raises Wrong if a kernel fails, or the output or gradients of a token are further away than `PACKED_BOUND`.
+    Raises Wrong if a kernel fails, or the output or gradients of a token differ by more than `PACKED_BOUND`.
     """
     torch.manual_seed(0)
     total = sum(piece.length for piece in pieces_of(LAYOUT))
@@ -88,7 +88,7 @@ def packed(bench: Bench) -> None:
                 bench.report("packed", kernel=name, window=window, error=_first(error))
                 wrong += [] if _is_absent(bench, name) else [f"{name}: {_first(error)}"]
                 continue
-            tokens = 1, 2, 2, 2  # where tokens are, in the output and in gradients
+            tokens = 1, 2, 2, 2  # the dimension of tokens, in the output and in the gradients
             parts = zip(output, expected, tokens, strict=True)
             gaps = [token_gap(a.float().cpu().transpose(1, n), b.transpose(1, n)) for a, b, n in parts]
             bench.report("packed", kernel=name, window=window, output=gaps[0], gradients=max(gaps[1:]))
@@ -99,14 +99,15 @@ def packed(bench: Bench) -> None:
 
 
 def token_gap(vectors: torch.Tensor, expected: torch.Tensor) -> float:
-    """[1, N, ...]: the largest distance of a token's vector from the expected one, as a part of its length or, where
-    that is longer, of their mean length."""
+    """Returns for vectors [1, N, ...] the largest distance of a token's vector from the expected one, relative to its
+    length or, if that is larger, to their mean length."""
     gap, length = ((x.flatten(2).norm(dim=-1)) for x in (vectors - expected, expected))
     return float((gap / length.clamp(min=float(length.mean()))).max())
 
 
 def _is_absent(bench: Bench, kernel: str) -> bool:
-    """Whether a kernel cannot be here: FlashAttention's own package is optional, and a CPU has only torch's loop."""
+    """Returns whether a kernel may be missing: FlashAttention's own package is optional, and a CPU has only torch's
+    loop."""
     if bench.tiny:
         return kernel not in ("auto", "sdpa")
     return kernel == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None
@@ -122,7 +123,7 @@ def _run(kernel: Any, tensors: list[torch.Tensor], window: int | None = None) ->
 
 
 def speed(bench: Bench) -> None:
-    """Seconds of one pack of a layer, forward and backward, by each kernel."""
+    """Measures the seconds of one pack of a layer, forward and backward, for each kernel."""
     layout = ((40, 10, 14), (30,)) if bench.tiny else (*((2048, 1024, 1024),) * 4, *((1024,),) * 16)
     total, (heads, kv, width) = sum(sum(run) for run in layout), (4, 2, 16) if bench.tiny else (32, 8, 128)
     wrong = list[str]()
@@ -150,8 +151,8 @@ def speed(bench: Bench) -> None:
 
 
 def fused(bench: Bench) -> None:
-    """Norm and gated activation, plain and by one kernel: milliseconds forward and backward, and the gap to fp32,
-    relative where a number is above 1. Raises Wrong if that is above `FUSED_BOUND`."""
+    """Measures norm and gated activation, in plain operations and as one kernel: milliseconds forward and backward,
+    and the difference to fp32, relative for numbers above 1. Raises Wrong if that is above `FUSED_BOUND`."""
     tokens, width = (64, 64) if bench.tiny else (32768, 9728)
     x, y = (
         torch.randn(tokens, width, device=bench.device, dtype=torch.bfloat16, requires_grad=True)
@@ -180,7 +181,7 @@ def fused(bench: Bench) -> None:
 
 
 def flex_mask(bench: Bench) -> None:
-    """Memory and seconds of the mask of the largest pack."""
+    """Measures memory and seconds of the mask of the largest pack."""
     layout = ((512,), (1000, 24)) if bench.tiny else ((8192, 2000, 1096), (21480,))
     bench.fresh()
     before = 0 if bench.tiny else torch.cuda.memory_allocated()

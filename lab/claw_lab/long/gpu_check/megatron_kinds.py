@@ -1,4 +1,4 @@
-"""Megatron's layers that are not those of a dense model: mixtures of experts, and linear together with full
+"""Checks Megatron's layers of models that are not dense: mixtures of experts, and linear attention next to full
 attention."""
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from slime.training.core.packing import pack
 
 LENGTH, ANSWER = 4096, 1024
 FAR = 0.1
-"""Mean gap of log-probs in bf16 to transformers in fp32, above which the layers compute something else."""
+"""Mean difference of bf16 log-probs from transformers in fp32 above which the layers compute something else."""
 
 
 def megatron_moe(bench: Bench) -> None:
-    """Steps of a mixture against the plan; log-probs; experts that no token chose; a pack that stands for none."""
+    """Checks a mixture of experts: steps against the memory plan, log-probs, experts without tokens, and a filler
+    pack."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -37,7 +38,7 @@ def megatron_moe(bench: Bench) -> None:
 
 
 def megatron_hybrid(bench: Bench) -> None:
-    """The same of a model with linear attention in every other layer."""
+    """Checks a model with linear attention in every other layer in the same way."""
     from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
     width = 16 if bench.tiny else 128
@@ -60,7 +61,7 @@ def _shape(bench: Bench) -> dict[str, int]:
 
 
 def _train(bench: Bench, name: str, kind: Any, config: Any) -> Any:
-    """Two steps of a random model of this kind, after its log-probs were compared with those of transformers."""
+    """Trains two steps of a random model of this kind, after comparing its log-probs with those of transformers."""
     if importlib.util.find_spec("megatron") is None:
         raise Skip("megatron-core is not installed")
     folder = bench.work / name
@@ -102,7 +103,7 @@ def _compare(bench: Bench, name: str, made: Any, kind: Any) -> None:
 
 
 def _without_rows(bench: Bench, experts: Any) -> None:
-    """Output and gradients where only the second expert and then none has rows, against plain products."""
+    """Compares output and gradients with plain products if only the second expert has rows, and if none has."""
     count, _, hidden = experts.gate_up.shape
     for size in (0, 1, 33):
         rows = torch.randn(size, hidden, device=bench.device, dtype=experts.gate_up.dtype, requires_grad=True)
@@ -120,7 +121,7 @@ def _without_rows(bench: Bench, experts: Any) -> None:
 
 
 def _gap(log_probs: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative; 0 for two that are empty or zero, above any bar for numbers that are not finite."""
+    """Returns the relative difference; 0 for two empty or zero tensors, infinity for non-finite numbers."""
     if not log_probs.numel():
         return 0.0
     scale = float(expected.float().norm()) or 1.0
@@ -129,7 +130,7 @@ def _gap(log_probs: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _filler(bench: Bench, name: str, made: Any) -> None:
-    """Forward and backward of the pack that a rank without samples runs: finite, and its gradient is zero."""
+    """Checks forward and backward of the pack of a rank without samples: all is finite, and its gradient is zero."""
     packed = pack([], bench.device)
     made.learner.clear()
     made.learner.accumulate([packed], lambda _, pack_, seen: 0.0 * seen.log_probs(pack_.targets).sum())

@@ -1,8 +1,10 @@
-"""What a bare machine lacks: packages that are brought along as wheels, and what an older torch or transformers has not.
+"""Provides missing packages of a bare machine: wheels that are brought along, and replacements for functions that an
+older torch or transformers lacks.
 
 A machine that is lent for minutes has a Python with torch, and no network. `prepare` downloads a few wheels for its
-Python 3.12 into build/gpu_check, which git ignores; `unpacked` puts them on the path there. Without them the check runs
-what it can. This module needs no package, since what it brings must be on the path before torch is imported.
+Python 3.12 into build/gpu_check, which git ignores; `unpacked` adds them to the path there. Without them the check
+runs the sections that it can. This module needs no package, since the packages must be on the path before torch is
+imported.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ PLATFORMS = (
     "manylinux2014_x86_64",
 )
 KEPT_KERNELS = ("cuda130", "_cpu")
-"""Of bitsandbytes' libraries, one for each CUDA: those for CUDA 13.0 are 3.6 MB of 43."""
+"""Libraries of bitsandbytes that are kept, of one for each CUDA version: those for CUDA 13.0 are 3.6 MB of 43."""
 
 
 def prepare(folder: Path = FOLDER) -> int:
@@ -60,14 +62,14 @@ def prepare(folder: Path = FOLDER) -> int:
 
 
 def pinned_packages() -> list[str]:
-    """The packages with their pinned versions."""
+    """Returns the packages with their pinned versions."""
     lines = LOCK.read_text().splitlines() + (ROOT / "requirements-dev.txt").read_text().splitlines()
     pins = dict(line.split("==", 1) for line in reversed(lines) if "==" in line and not line.startswith("#"))
     return [f"{name}=={pins[name].split(';')[0].strip()}" for name in MODULES]
 
 
 def slim(wheel: Path) -> None:
-    """Takes the libraries for other versions of CUDA out of a wheel."""
+    """Removes the libraries for other versions of CUDA from a wheel."""
     smaller = wheel.with_suffix(".part")
     with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as part:
         for entry in whole.infolist():
@@ -77,9 +79,10 @@ def slim(wheel: Path) -> None:
 
 
 def unpacked(folder: Path = FOLDER) -> Path | None:
-    """Puts the packages that were brought along on the path, of this process and its children; returns their folder.
+    """Adds the packages that were brought along to the path of this process and its children; returns their folder.
 
-    None if there are none for this Python."""
+    None if there are none for this Python.
+    """
     wheels = sorted(folder.glob("*.whl"))
     if not wheels or sys.version_info[:2] != PYTHON:
         return None
@@ -99,16 +102,18 @@ def unpacked(folder: Path = FOLDER) -> Path | None:
 
 
 def lacking(error: Exception) -> str | None:
-    """The package that this error misses, if it is one of those that are brought along."""
+    """Returns the missing package of this error, if it is one of those that are brought along."""
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return name if name in MODULES.values() else None
 
 
 def make_do() -> list[str]:
-    """Gives an older torch and transformers what the pinned ones have; returns the names. Before other modules take them.
+    """Adds functions of the pinned torch and transformers to older ones; returns the names. Call it before other modules
+    import them.
 
-    torch 2.11's kernel takes fewer key heads without being asked to. transformers 5.17 has activation checkpoints under
-    their older name."""
+        torch 2.11's kernel accepts fewer key heads without a flag. transformers 5.17 has activation checkpoints under an
+        older name.
+    """
     import torch.nn.attention.varlen as varlen
     from transformers import PreTrainedModel
 

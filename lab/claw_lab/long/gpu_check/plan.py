@@ -1,4 +1,4 @@
-"""The whole check as one run of a limited time: parts in processes of their own, those that answer most first."""
+"""Runs the whole check in a limited time: parts in separate processes, the most informative first."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 560.0
-"""Of a run of ten minutes, less what a machine takes to start and to copy results."""
+"""Seconds of a run of ten minutes, without the start of the machine and the copying of results."""
 LEAST = 15.0
-"""Seconds without which a part is not started: Python, torch and transformers alone take as long."""
+"""Seconds below which no part is started: importing Python, torch and transformers takes as long."""
 LINES, LOG = "gpu_check.jsonl", "log.txt"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Sections of one process, which a hang of it costs `seconds` at most."""
+    """Sections of one process, which is killed after `seconds`."""
 
     sections: str
     seconds: float
@@ -41,14 +41,14 @@ PARTS = (
     Part("qlora", 100),
     Part("megatron_hybrid", 240),
 )
-"""Attention as it is trained; what proves and carries weights; memory against the plan, agreement; the step and hand-over
-of a large model; serving; Megatron and the numbers for tuning; then 4 bits, and linear attention, whose kernels take
+"""Attention in training; probe and transport of weights; memory against the plan, agreement; step and transfer of a
+large model; serving; Megatron and the numbers for tuning; then 4 bits, and linear attention, whose kernels take
 minutes to compile."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What a number of a line must reach: `least` or `most`."""
+    """The target of a number of a line: `least` or `most`."""
 
     section: str
     key: str
@@ -56,7 +56,7 @@ class Bar:
     most: float = float("inf")
 
     def judge(self, line: dict[str, Any]) -> str | None:
-        """In words; None where the line is of another section or lacks the number."""
+        """Returns the judgement in words; None if the line is of another section or lacks the number."""
         value = line.get(self.key)
         if line["section"] != self.section or not isinstance(value, int | float):
             return None
@@ -78,7 +78,7 @@ BARS = (
 
 
 def command_of(part: Part, out: Path) -> list[str]:
-    """How a part is started."""
+    """Returns the command of a part."""
     return [
         sys.executable, "-m", "claw_lab.long.gpu_check", "--only", part.sections, "--out", str(out),
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def run(
     parts: Sequence[Part] = PARTS,
     command: Callable[[Part, Path], list[str]] = command_of,
 ) -> int:
-    """Runs the parts until the time is over, prints every line and the bars; returns 1 if a part failed."""
+    """Runs the parts until the time is over, prints all lines and the targets; returns 1 if a part failed."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     end, failed = time.monotonic() + seconds, False
     for part in parts:
@@ -107,7 +107,7 @@ def run(
 
 
 def _started(command: list[str], log: Path, seconds: float) -> int:
-    """The exit status of a program that is killed, with what it started, after so many seconds: 124 then."""
+    """Returns the exit status of a program; after `seconds` it kills the program and its children and returns 124."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
@@ -128,7 +128,7 @@ def _write(out: Path, **values: Any) -> None:
 
 
 def summary(out: Path) -> list[str]:
-    """Every line, cut, then the bars of those that have any."""
+    """Returns all lines, shortened, then the targets of those that have any."""
     texts = (out / LINES).read_text(encoding="utf-8").splitlines()
     lines = [json.loads(text) for text in texts]
     judged = [verdict for line in lines for bar in BARS if (verdict := bar.judge(line))]

@@ -1,4 +1,4 @@
-"""The steps between a trained version and the engine that serves it: the probe of its log-probs, and CUDA IPC."""
+"""Checks the steps between a trained version and its engine: the log-prob probe, and CUDA IPC."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from slime.types import Sample
 from slime.weights.probe import TEXT_TOLERANCES, probe_ids
 
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
-"""The only model of the repository that was trained: random weights are surer of nothing than real ones are."""
+"""The only trained model of the repository: random weights give less confident predictions than real ones."""
 DRAWS = 32
 IPC_TIMEOUT = 60.0  # seconds
 
 
 def probe(bench: Bench) -> None:
-    """Mean gap of log-probs between the trainer here and transformers on the CPU, both in bf16: of the probe's text, and
-    of ids at random. Raises Wrong if that of the text is above what the probe allows."""
+    """Measures the mean difference of log-probs between the trainer on the device and transformers on the CPU, both
+    in bf16: of the probe's text, and of random ids. Raises Wrong if that of the text is above the limit of the probe.
+    """
     from transformers import AutoModelForCausalLM
 
     folder = str(MODEL)
@@ -60,8 +61,9 @@ def probe(bench: Bench) -> None:
 
 
 def ipc(bench: Bench) -> None:
-    """A bucket of weights shared by one process as its sender does and opened by another as SGLang does, on one GPU. In
-    processes of their own, since memory of a trainer's allocator cannot be shared. Raises Wrong if it arrives changed."""
+    """Shares a bucket of weights as the trainer does, and opens it in another process as SGLang does, on one GPU.
+    Both are separate processes, since memory of a trainer's allocator cannot be shared. Raises Wrong if the content
+    has changed."""
     kept = {name: value for name, value in environment().items() if name not in VARIABLES}
     command = [sys.executable, "-m", "claw_lab.long.gpu_check.ipc", *(["--cpu"] if bench.tiny else [])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=IPC_TIMEOUT, env=kept)

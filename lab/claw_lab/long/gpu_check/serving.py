@@ -1,4 +1,5 @@
-"""The embedded engine on the device: decoding, every step a new length, and a new version under a running answer."""
+"""Measures the embedded engine on the device: decoding with a new length in each step, and a new version during an
+answer."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from slime.engines.requests import GenerateRequest
 
 
 def embedded(bench: Bench) -> None:
-    """Milliseconds of a decode step for 1 and 16 answers at once; seconds to prepare and to switch a version."""
+    """Measures the milliseconds of a decode step for 1 and 16 answers at a time; seconds to prepare and to switch a
+    version."""
     folder = bench.model(bench.small)
     device = "cpu" if bench.tiny else "cuda"
     seconds, service = bench.timed(

@@ -1,4 +1,4 @@
-"""Trainers: what a step takes in seconds and memory against the plan, whether backends agree, what a version costs."""
+"""Measures trainers: seconds and memory of a step against the plan, agreement of backends, cost of a version."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from slime.plan.placement_plan import Batch, step_flops
 
 LENGTH, ANSWER = 4096, 1024
 AGREEMENT_BOUND = 8 * EPSILON
-"""Each layer rounds what it adds to; errors of layers add up like those of a random walk, of a hundred steps at most."""
+"""Each layer rounds its contribution; errors of layers grow like a random walk, of a hundred steps at most."""
 LARGEST = 10
-"""How much larger one gap of many may be than their mean."""
+"""Largest ratio of a single difference to the mean difference."""
 
 
 def fsdp(bench: Bench) -> None:
-    """Three steps; a checkpoint and back; weights and optimizer to the CPU and back."""
+    """Measures three steps, a checkpoint saved and loaded, and weights and optimizer moved to the CPU and back."""
     made = train(bench, "fsdp", bench.arguments(bench.small), steps=3)
     checkpoint(bench, "fsdp", made)
     before = _allocated(bench)
@@ -38,7 +38,7 @@ def fsdp(bench: Bench) -> None:
 
 
 def fsdp_fused(bench: Bench) -> None:
-    """The same steps with plain layers and with all that can be fused."""
+    """Measures the same steps with plain layers and with all fused kernels."""
     for kind in ("off", "all"):
         with torch.compiler.set_stance("force_eager" if bench.tiny else "default"):
             train(bench, f"fsdp_fused.{kind}", bench.arguments(bench.small, fused_layers=kind)).close()
@@ -51,7 +51,7 @@ def fsdp_cpu_offload(bench: Bench) -> None:
 
 
 def megatron(bench: Bench) -> None:
-    """The same on megatron-core, with logits whole and in chunks."""
+    """Measures the same with megatron-core, with logits at once and in chunks."""
     if importlib.util.find_spec("megatron") is None:
         raise Skip("megatron-core is not installed")
     for chunk in (-1, 16 if bench.tiny else 1024):
@@ -64,10 +64,10 @@ def megatron(bench: Bench) -> None:
 
 
 def agreement(bench: Bench) -> None:
-    """Gaps of log-probs in bf16 between backends and attention kernels, and to transformers in fp32.
+    """Measures differences of log-probs in bf16 between backends and attention kernels, and to transformers in fp32.
 
-    Raises Wrong if they are on average further away than `AGREEMENT_BOUND` times the spread of the log-probs, or one
-    of them is `LARGEST` times as far.
+    Raises Wrong if their mean exceeds `AGREEMENT_BOUND` times the spread of the log-probs, or one of them is
+    `LARGEST` times the mean.
     """
     from transformers import AutoModelForCausalLM
 
@@ -105,7 +105,7 @@ def agreement(bench: Bench) -> None:
 
 
 def qlora(bench: Bench) -> None:
-    """4 bits under adapters: steps, then what a version costs."""
+    """Measures 4-bit weights with adapters: steps, then the cost of a version."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise Skip("bitsandbytes is not installed")
     flags: dict[str, Any] = {"load_in_4bit": True, "use_lora": True, "lora_rank": 16, "lora_alpha": 32.0}
@@ -115,15 +115,15 @@ def qlora(bench: Bench) -> None:
 
 
 def large(bench: Bench) -> None:
-    """The larger model: memory, share of the peak, and the seconds of a new version."""
+    """Measures the larger model: memory, share of the peak rate, and the seconds of a new version."""
     made = train(bench, "large", bench.arguments(bench.large), steps=3, length=8192)
     version(bench, "large", made)
     made.close()
 
 
 def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENGTH) -> Any:
-    """Loads and trains; seconds, tokens a second, share of the measured peak that the step computes (attention and what
-    checkpoints compute again included), memory against the plan."""
+    """Loads and trains; reports seconds, tokens per second, the share of the measured peak rate (including attention
+    and recomputation by checkpoints), and memory against the plan."""
     bench.fresh()
     seconds, made = bench.timed(lambda: bench.trainer(args))
     bench.report(f"{name}.load", seconds=seconds, most_gib=bench.most())
@@ -133,7 +133,8 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
     plan = plan_of(replace(args, actor_num_gpus_per_node=1), 2, named_gpu("H200"))
     assert plan is not None
     parts, peak = trainer_parts(plan.trainer), bench.peak
-    planned = sum(size for part, size in parts.items() if part != RUNTIME_PART) / GIB  # as `most` counts
+    # the same parts as `most` counts
+    planned = sum(size for part, size in parts.items() if part != RUNTIME_PART) / GIB
     flops = step_flops(plan.trainer, Batch(len(samples), tokens // len(samples), forwards=0))
     for step in range(steps):
         bench.fresh()
@@ -155,14 +156,15 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
 
 
 def checkpoint(bench: Bench, name: str, made: Any) -> None:
-    """Written and read again; the random state of the device is in it."""
+    """Saves and loads a checkpoint, which contains the random state of the device."""
     save, _ = bench.timed(lambda: made.save(1, 1, 0))
     load, state = bench.timed(made.load)
     bench.report(f"{name}.checkpoint", save_s=save, load_s=load, rollout_id=state.rollout_id)
 
 
 def version(bench: Bench, name: str, made: Any) -> None:
-    """From the trainer's weights to a folder that an engine can read, the driver's look at it, and the gate's."""
+    """Measures the steps from the trainer's weights to a folder for the engine, the driver's check, and the
+    gate's."""
     from slime.gate.files import measure_files
     from slime.weights.artifact import read_artifact
 

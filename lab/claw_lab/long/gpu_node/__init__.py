@@ -1,1 +1,1 @@
-"""A launch script for GPUs on a machine that seems to have eight."""
+"""Runs a launch script for GPUs on a machine with eight simulated GPUs."""

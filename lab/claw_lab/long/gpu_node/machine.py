@@ -1,5 +1,5 @@
-"""A machine that seems to have GPUs: `nvidia-smi`, a trainer's environment with a torch that is no build for CPUs,
-and SGLang's Python, which gets the CPU when it asks for CUDA; its `nvcc` is there, and would compile nothing."""
+"""Simulates a machine with GPUs: `nvidia-smi`, a trainer's environment with a torch that is not a CPU build, and
+SGLang's Python, which gets the CPU when it asks for CUDA; its `nvcc` exists, and compiles nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def program(path: Path, text: str) -> Path:
 
 
 def trainer(folder: Path) -> Path:
-    """An environment over this process's one, whose Python pretends from its start, with the stamp of a finished set-up.
-    bitsandbytes is next to it, where run_tests.sh puts it (tests/requirements-qlora.txt)."""
+    """Creates an environment on top of this process's one, whose Python simulates GPUs, with the stamp of a finished
+    set-up; bitsandbytes is next to it, as run_tests.sh installs it (tests/requirements-qlora.txt)."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     own = subprocess.run(
         [folder / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
@@ -48,7 +48,7 @@ def trainer(folder: Path) -> Path:
 
 
 def environment(folder: Path, sglang: str, gpus: int) -> dict[str, str]:
-    """The variables with which a launch script starts on it. One GPU alone is a small one."""
+    """Returns the environment variables of a launch script on this machine. A single GPU is a small one."""
     smi = SMI.format(gpus=gpus, driver="580.65.06")
     small = smi.replace("NVIDIA H100 80GB HBM3, 81559", "NVIDIA GeForce RTX 4090, 24564")
     program(folder / "bin" / "nvidia-smi", small if gpus == 1 else smi)

@@ -1,8 +1,8 @@
-"""Lets a Python without CUDA stand in for the trainer's on a machine with GPUs: imported at its start, by a .pth file.
+"""Lets a Python without CUDA act as the trainer's on a machine with GPUs; a .pth file imports it at the start.
 
-Four facts are pretended, each where it is asked for: torch is no build for CPUs; Ray counts GPUS GPUs; the ranks of a
-trainer that is placed on GPUs compute on the CPU, once each has been shown exactly one GPU; and megatron-core, which
-asks torch for the current device by name, gets the CPU there. All else is as it is.
+Four facts are simulated: torch is not a CPU build; Ray counts GPUS GPUs; the ranks of a trainer on GPUs compute on
+the CPU, after each got exactly one GPU; and megatron-core, which asks torch for the current device by name, gets the
+CPU. All else is unchanged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ GPUS = int(os.environ.get("PRETENDED_GPUS", "8"))
 
 
 def count_gpus(module: ModuleType) -> None:
-    """Ray's count, of those that CUDA_VISIBLE_DEVICES leaves: it does that itself."""
+    """Replaces Ray's GPU count; Ray itself applies CUDA_VISIBLE_DEVICES to it."""
     module.NvidiaGPUAcceleratorManager.get_current_node_num_accelerators = staticmethod(lambda: GPUS)
 
 
 def join_on_cpu(module: ModuleType) -> None:
-    """Trainers meet on the CPU."""
+    """Lets the ranks of a trainer join on the CPU."""
     join = module.join
 
     def join_instead(rank, world_size, on_gpu, *more, **named):
@@ -47,7 +47,7 @@ CHANGED: dict[str, Callable[[ModuleType], None]] = {
 
 
 class ChangedLoader(importlib.abc.Loader):
-    """Loads a module as its own loader does, and changes it."""
+    """Loads a module with its own loader, then changes it."""
 
     def __init__(self, loader: importlib.abc.Loader, change: Callable[[ModuleType], None]) -> None:
         self.loader, self.change = loader, change
@@ -61,7 +61,7 @@ class ChangedLoader(importlib.abc.Loader):
 
 
 class ChangedFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of `CHANGED` where they are."""
+    """Finds the modules of `CHANGED` in their usual places."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in CHANGED:

@@ -1,8 +1,9 @@
-"""Starts launch scripts on a machine that seems to have GPUs, talks to what they serve, and sees weights go live.
+"""Starts launch scripts on a machine with simulated GPUs, talks to the served models, and checks that new weights go
+live.
 
     python rehearse.py FOLDER PYTHON_OF_SGLANG [REHEARSAL...]
 
-FOLDER holds a model in `first`. Exit status 1 where a rehearsal failed; each prints what it saw.
+FOLDER contains a model in `first`. Exit status 1 if a rehearsal failed; each prints its observations.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EIGHT = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
 ONE = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select_1gpu.sh"
 SMALL = "../openclaw-combine/run_qwen3_0.6b_openclaw_combine.sh"
 LANGUAGE_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
-START_SECONDS, UPDATE_SECONDS, STOP_SECONDS = 400.0, 300.0, 150.0  # a stop may leave a checkpoint first
+START_SECONDS, UPDATE_SECONDS, STOP_SECONDS = 400.0, 300.0, 150.0  # a stop may save a checkpoint first
 FEW = (
     "--rollout-batch-size",
     "2",
@@ -44,8 +45,8 @@ WISHES = (
 
 @dataclass
 class Rehearsal:
-    """A command and what must come of it: a served model, and `versions` updates. `kill`: the engine's own processes are
-    killed with -9 while people talk, and come back. `measured`: of an update, in its metrics."""
+    """A command and its expected results: a served model, and `versions` updates. `kill`: the engine's own processes
+    are killed with -9 while people talk, and must restart. `measured`: names of metrics that an update must have."""
 
     script: str
     flags: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class Rehearsal:
     measured: str = ""
 
 
-RULES = {"PRM_GPUS": "0"}  # the tiny model cannot judge: rules do, where turns must be judged
+RULES = {"PRM_GPUS": "0"}  # the tiny model cannot judge: the rules do, if turns must be judged
 REHEARSALS = {
     "as printed": Rehearsal(EIGHT),
     "weights": Rehearsal(EIGHT, FEW, RULES, versions=3, kill=True),
@@ -84,7 +85,8 @@ class Served:
         return int(self.http.get("/status").raise_for_status().json()["weight_version"])
 
     def ask(self, messages: list[dict[str, str]], session: str, tokens: int = 60) -> tuple[str, int]:
-        """A streamed answer: its text, and in how many pieces it came. Raises RuntimeError if it has no end."""
+        """Streams an answer; returns its text and the number of its chunks. Raises RuntimeError if it does not
+        end."""
         body = {"model": self.model(), "messages": messages, "stream": True, "max_tokens": tokens}
         text, pieces, done = "", 0, False
         with self.http.stream(
@@ -102,7 +104,7 @@ class Served:
         return text, pieces
 
     def converse(self, session: str) -> int:
-        """Plays four turns, each answered by a person's next message; returns the pieces of the answers."""
+        """Sends four turns, each answered by a person's next message; returns the number of chunks of the answers."""
         messages = [{"role": "user", "content": "What is 3 + 4?"}]
         pieces = 0
         for wish in WISHES:
@@ -113,7 +115,7 @@ class Served:
 
 
 class Run:
-    """A launch script that was started, its output in `log`."""
+    """A started launch script, with its output in `log`."""
 
     def __init__(self, folder: Path, rehearsal: Rehearsal, sglang: str) -> None:
         folder.mkdir()
@@ -129,7 +131,7 @@ class Run:
 
     @contextmanager
     def started(self) -> Iterator[Served]:
-        """From the start of the script to its end by SIGTERM; then nothing of it may be left."""
+        """Starts the script, and ends it by SIGTERM after the block; then no process of it may remain."""
         began = time.monotonic()
         with self.log.open("a") as log:
             script = subprocess.Popen(
@@ -149,7 +151,7 @@ class Run:
                 raise RuntimeError(f"left behind: {[process.name() for process in left]}")
 
     def kill_engine(self) -> None:
-        """SGLang's own processes; what launched them sees it and ends, and what watches that starts another."""
+        """Kills SGLang's own processes; their launcher notices and exits, and the watcher starts another one."""
         record = json.loads((Path(self.env["RUN_DIR"]) / "processes" / "engine-0.json").read_text())
         family = psutil.Process(record["pid"]).children(recursive=True)
         for process in family:
@@ -157,7 +159,7 @@ class Run:
         print(f"  killed {len(family)} processes of the engine", flush=True)
 
     def measured(self, name: str) -> list[float]:
-        """Of all updates so far. Raises RuntimeError if none has it."""
+        """Returns the metric of all updates so far. Raises RuntimeError if none has it."""
         lines = (Path(self.env["RUN_DIR"]) / "metrics.jsonl").read_text().splitlines()
         values = [float(row[name]) for row in map(json.loads, lines) if name in row]
         if not values:
@@ -176,7 +178,7 @@ class Run:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Returns whether it exists and is no zombie that its adopter has yet to reap."""
+    """Returns whether the process exists and is not a zombie that its new parent has yet to reap."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -184,7 +186,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 def talk_until(served: Served, versions: int) -> None:
-    """Runs conversations, one after the other, next to one with long answers, until so many versions went live."""
+    """Runs conversations one after another, next to one with long answers, until `versions` versions went live."""
     began, turns, pieces, failures = time.monotonic(), 0, 0, []
     stop = threading.Event()
 
@@ -231,7 +233,7 @@ def rehearse(folder: Path, rehearsal: Rehearsal, sglang: str) -> None:
         return
     if rehearsal.measured:
         print(f"  {rehearsal.measured}: {run.measured(rehearsal.measured)}", flush=True)
-    with run.started() as served:  # the same command goes on with the same weights
+    with run.started() as served:  # the same command continues with the same weights
         if served.version() < reached:
             raise RuntimeError(f"version {served.version()} after a restart, {reached} before")
         talk_until(served, reached + 1)
@@ -240,7 +242,7 @@ def rehearse(folder: Path, rehearsal: Rehearsal, sglang: str) -> None:
 def main() -> int:
     work, sglang, *names = sys.argv[1:]
     failed = []
-    # Leaves nothing running either
+    # Leaves no process running either
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for name in names or REHEARSALS:
         rehearsal = REHEARSALS[name]

@@ -1,6 +1,6 @@
-"""Lets torchvision be imported with a torch that it was not built for: defines its missing operators by name.
+"""Makes torchvision importable with a torch that it was not built for: defines its missing operators by name.
 
-They are declared without a body: nothing that serves a language model calls them.
+They are declared without a body, since no code that serves a language model calls them.
 """
 
 import importlib.abc
@@ -8,7 +8,7 @@ import sys
 
 
 class _DefineOperators(importlib.abc.MetaPathFinder):
-    """Acts when torchvision is first looked for, and finds nothing itself."""
+    """Defines the operators when torchvision is first imported, and finds no module itself."""
 
     def find_spec(self, name, path=None, target=None):
         if name == "torchvision":

@@ -1,1 +1,2 @@
-"""What a machine without a GPU shows of linear attention's Triton kernels: `bash lab/claw_lab/long/triton_kernels.sh`."""
+"""Checks the Triton kernels of linear attention on a machine without a GPU: `bash
+lab/claw_lab/long/triton_kernels.sh`."""

@@ -1,6 +1,6 @@
-"""Compiles for an H100 every Triton kernel that a step through Qwen3.5's linear attention launches, with every candidate
-of its tuner. Exit status 1 if training would end with one, if none fits, if transformers takes no kernels, or if a tuner
-may take for one launch what it has chosen for another and what does not fit there.
+"""Compiles for an H100 all Triton kernels that a step of Qwen3.5's linear attention launches, with all configurations
+of their autotuners. Exit status 1 if a kernel would end training, if none fits, if transformers uses no kernels, or
+if an autotuner may reuse for one launch the choice of another that does not fit there.
 
 python -m claw_lab.long.triton_kernels [bf16|fp32]
 """
@@ -19,7 +19,7 @@ from transformers import Qwen3_5TextConfig
 from claw_lab.long.triton_kernels.hopper import SHARED, Compiled, Hopper, stand_in
 
 LAYOUT = ((100, 30, 20), (61,), (1,))
-"""A prompt with two answers, whose state goes on; one sample; one token."""
+"""A prompt with two answers, which continue its state; one sample; one token."""
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROW = "{:46} {:>8} {:>10} {:>9} {:>8} {:>17} {:>9}"
 
@@ -30,7 +30,7 @@ def main(dtype: str = "bf16") -> int:
     hopper, began, error = stand_in(), processor_seconds(), None
     try:
         hopper.sees(lambda: step(DTYPES[dtype]))
-    except Exception as left:  # what Triton raises where no candidate is left is part of the report
+    except Exception as left:  # the report contains the error that Triton raises if no configuration is left
         error = left
     tell(hopper)
     print(f"{processor_seconds() - began:.0f} s of processor time")
@@ -43,7 +43,7 @@ def main(dtype: str = "bf16") -> int:
 
 
 def step(dtype: torch.dtype) -> None:
-    """One layer of Qwen3.5-4B, forward and backward, as both training backends call it."""
+    """Runs one layer of Qwen3.5-4B, forward and backward, as both training backends call it."""
     from transformers.models.qwen3_5 import modeling_qwen3_5
 
     from slime.training.attention.linear import kernel_of, packed_delta_rule
@@ -96,13 +96,13 @@ def row(name: str, some: list[Compiled]) -> str:
 
 
 def trapped(some: Collection[Compiled]) -> list[Compiled]:
-    """Those that do not fit, while the same candidate fits another launch for which the tuner's choice is the same."""
+    """Returns configurations that do not fit, while the same one fits another launch with the same autotuner key."""
     fits = {(one.kernel, one.key, one.candidate) for one in some if one.shared <= SHARED}
     return [one for one in some if one.shared > SHARED and (one.kernel, one.key, one.candidate) in fits]
 
 
 def processor_seconds() -> float:
-    """Of this process and of its ptxas."""
+    """Returns the processor time of this process and of its ptxas."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 

@@ -1,8 +1,8 @@
-"""An H100 that is not there: Triton compiles for it and finds out what fits; nothing is launched.
+"""Simulates an H100: Triton compiles for it and checks the limits; nothing is launched.
 
-Real are the choices of the library for this GPU, every candidate of its tuners, the way to a cubin with Triton's own
-ptxas, and the limit of shared memory. Tensors are on the CPU, and outputs stay as they were allocated. A tuner compiles
-its candidates at every launch here; on a GPU it takes the choice that it has made for the same key.
+Real are the choices of the library for this GPU, all configurations of its autotuners, the compilation to a cubin
+with Triton's own ptxas, and the limit of shared memory. Tensors are on the CPU, and outputs keep their initial
+values. An autotuner compiles its configurations at each launch here; on a GPU it reuses its choice for the same key.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources, PTXASError
 
 SHARED = 232_448
-"""Bytes of shared memory that one block can have."""
+"""Bytes of shared memory available to one block."""
 SKIPPED = (CompileTimeAssertionFailure, OutOfResources, PTXASError)
-"""With these a tuner goes on to its next candidate; with any other error training ends."""
+"""Errors after which an autotuner tries its next configuration; any other error ends training."""
 NEVER = [float("inf")] * 3
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """One kernel with one candidate of its tuner; `shared` and `spilled` in bytes, `registers` of a thread.
+    """One kernel with one configuration of its autotuner; `shared` and `spilled` in bytes, `registers` of a thread.
 
     Attributes:
-        key: launches with the same one share a choice of the tuner, also where their variants differ.
+        key: launches with the same key share the autotuner's choice, even if their variants differ.
     """
 
     kernel: str
@@ -51,7 +51,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Failed:
-    """A candidate without a cubin; `ends` where training would end with it."""
+    """A configuration without a cubin; `ends`: whether training would end with it."""
 
     kernel: str
     candidate: str
@@ -60,7 +60,7 @@ class Failed:
 
 
 class Hopper(DriverBase):
-    """Triton's driver; what it was given is in `compiled`, what could not be compiled in `failed`."""
+    """Triton's driver; `compiled` and `failed` list the compiled and the failed kernels."""
 
     def __init__(self) -> None:
         properties = {"max_shared_mem": SHARED, "multiprocessor_count": 132, "warpSize": 32}
@@ -94,7 +94,8 @@ class Hopper(DriverBase):
         return 0
 
     def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
-        """Triton asks for it when it has compiled something, and again where that did not fit, before it looks."""
+        """Records a compiled kernel; Triton calls it after compiling, and again if the kernel did not fit, before it
+        checks."""
         names = source.fn.arg_names
         constants = {names[place[0]]: value for place, value in source.constants.items()}
         fixed = {name: value for name, value in constants.items() if name not in self.tuned}
@@ -119,7 +120,7 @@ class Hopper(DriverBase):
             call()
         except OutOfResources:
             return NEVER
-        except Exception as error:  # the report names all candidates that fail
+        except Exception as error:  # the report names all configurations that fail
             ends = not isinstance(error, SKIPPED)
             self.failed.append(
                 Failed(about["self"].base_fn.__name__, self.candidate, repr(error)[:500], ends)
@@ -130,13 +131,13 @@ class Hopper(DriverBase):
         return [1.0] * 3
 
     def sees(self, call: Callable[[], None]) -> None:
-        """Runs Python code that launches kernels. Raises what Triton raises if a kernel has no candidate left."""
+        """Runs Python code that launches kernels. Raises Triton's error if a kernel has no configuration left."""
         with redirect_stdout(self.log):
             call()
 
 
 class Forgets(dict[Any, Any]):
-    """What a tuner has chosen, by key: nothing yet, whenever it asks."""
+    """An autotuner's cache that is always empty."""
 
     def __init__(self, driver: Hopper) -> None:
         self.driver = driver
@@ -147,7 +148,7 @@ class Forgets(dict[Any, Any]):
 
 
 def stand_in() -> Hopper:
-    """Makes this process take the GPU for an H100; to be called before anything imports flash-linear-attention."""
+    """Makes this process take the GPU for an H100; call it before anything imports flash-linear-attention."""
     torch.cuda.get_device_name = lambda device=None: "NVIDIA H100 80GB HBM3"
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
     torch.cuda.device_count = lambda: 1

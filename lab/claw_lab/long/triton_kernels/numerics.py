@@ -1,5 +1,6 @@
-"""flash-linear-attention's gated delta rule, its kernels interpreted on the CPU, against transformers' torch in fp32:
-output and gradients of a pack with a shared prompt. Triton's interpreter multiplies no bf16; fp16 rounds if it would.
+"""Compares flash-linear-attention's gated delta rule, with kernels interpreted on the CPU, with transformers' torch
+code in fp32: output and gradients of a pack with a shared prompt. Triton's interpreter cannot multiply bf16; fp16
+rounds as well.
 
 TRITON_INTERPRET=1 python -m claw_lab.long.triton_kernels.numerics   (exit status 1 beyond a bound)
 """
@@ -22,7 +23,7 @@ from claw_lab.long.triton_kernels.hopper import stand_in
 LAYOUT = ((70, 30, 20), (65,), (1,))
 HEADS, WIDTH = (1, 2), 128
 BOUNDS = {torch.float32: 1e-5, torch.float16: 4e-3}
-"""Of a tensor's distance from the reference, over its length."""
+"""Bounds of a tensor's distance from the reference, relative to its norm."""
 NAMES = ("output", "qkv", "beta", "left", "kernel")
 
 
@@ -46,7 +47,8 @@ def main() -> int:
 
 
 def for_kernels() -> None:
-    """The interpreter takes the first candidate of each tuner, and counters of loops for tensors, as compilers do."""
+    """Changes the interpreter: it takes the first configuration of each autotuner, and treats loop counters as
+    tensors, as compilers do."""
     driver = stand_in()
     driver.get_benchmarker = lambda: lambda call, quantiles=None: [1.0] * 3  # type: ignore[method-assign]
     ASTTransformer.visit_For = _count_in_tensors
@@ -61,7 +63,7 @@ def _count_in_tensors(transformer: ASTTransformer, loop: ast.For) -> ast.For:
 
 
 def random_inputs(dtype: torch.dtype) -> list[Tensor]:
-    """Of `packed_delta_rule`: qkv, beta, left, kernel."""
+    """Returns the inputs of `packed_delta_rule`: qkv, beta, left, kernel."""
     torch.manual_seed(0)
     (keys, heads), tokens = HEADS, sum(sum(run) for run in LAYOUT)
     channels = (2 * keys + heads) * WIDTH
@@ -74,7 +76,7 @@ def random_inputs(dtype: torch.dtype) -> list[Tensor]:
 
 
 def by(rule: Callable[..., Any], tensors: list[Tensor]) -> list[Tensor]:
-    """The output of a pack and the gradients of all inputs."""
+    """Returns the output of a pack and the gradients of all inputs."""
     from transformers.models.qwen3_5 import modeling_qwen3_5
 
     from slime.training.attention.linear import packed_delta_rule

@@ -1,1 +1,1 @@
-"""The tiny agent of the GUI track: small pages that are made by a program, and a checkpoint that can read and click."""
+"""The tiny agent of the GUI track: small generated pages, and a checkpoint that can read and click."""

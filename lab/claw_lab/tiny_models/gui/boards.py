@@ -1,7 +1,7 @@
-"""Boards of coloured tiles, and tasks on them: to press the one that has the colour of a thing.
+"""Boards of coloured tiles, with the task to press the tile in the colour of a thing.
 
-Tiles have no words, so that only a picture of the screen shows which is which. A template is a wording, a shape and a
-layout; templates that are held out by their hash come in no demonstration and in no task of RL.
+Tiles have no text, so that only a picture of the screen shows which is which. A template is a wording, a shape and a
+layout; templates held out by their hash occur in no demonstration and in no task of RL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from claw_lab.tiny_models.gui.rows import Template, is_held_out, row
 from gui_rl.screens.sites import SHAPES
 
 WIDTH, HEIGHT = 320, 240
-"""Pixels of the screen."""
+"""Size of the screen in pixels."""
 COLOURS = {
     "red": ((215, 40, 40), ("tomato", "brick")),
     "green": ((40, 165, 60), ("grass", "frog")),
@@ -23,19 +23,19 @@ COLOURS = {
     "purple": ((150, 50, 180), ("plum", "violet")),
     "black": ((25, 25, 25), ("coal", "night")),
 }
-"""Each with its red, green and blue (0 to 255), and the wordings that mean it; no task names a colour."""
+"""Each colour with its red, green and blue (0 to 255), and the wordings that mean it; no task names a colour."""
 SHADE = 20
-"""What each of the three may be off, on a tile."""
+"""Maximum deviation of each component on a tile."""
 BACKGROUNDS = ("#ffffff", "#eef2f5", "#f5efe6", "#e4e4e4")
 SIZES = (60, 70)
-"""Of a tile's side, in pixels."""
+"""Range of a tile's side, in pixels."""
 LAYOUTS = {
     "quarters": ((0, 0, 160, 120), (160, 0, 160, 120), (0, 120, 160, 120), (160, 120, 160, 120)),
     "columns": ((0, 0, 80, 240), (80, 0, 80, 240), (160, 0, 80, 240), (240, 0, 80, 240)),
     "one below": ((0, 0, 106, 120), (106, 0, 106, 120), (212, 0, 106, 120), (0, 120, 320, 120)),
     "one above": ((0, 0, 320, 120), (0, 120, 106, 120), (106, 120, 106, 120), (212, 120, 106, 120)),
 }
-"""Left, top, width and height of four parts of the screen, in pixels; a tile lies anywhere in its part."""
+"""Left, top, width and height of four parts of the screen, in pixels; a tile is anywhere in its part."""
 MEANT = {wording: colour for colour, (_, wordings) in COLOURS.items() for wording in wordings}
 TEMPLATES: list[Template] = [(w, s, place) for w in MEANT for s in SHAPES for place in LAYOUTS]
 """Wording, shape, layout."""
@@ -45,7 +45,7 @@ HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out("gui-boa
 
 @dataclass(frozen=True)
 class Tile:
-    """`name` is the colour's; `colour`: red, green and blue; the rest in pixels."""
+    """A tile; `name` is that of its colour; `colour`: red, green and blue; the rest in pixels."""
 
     name: str
     shape: str
@@ -61,7 +61,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Board:
-    """One task: a screen of tiles, and the task."""
+    """One task: a screen of tiles, and the request."""
 
     template: Template
     background: str
@@ -84,20 +84,21 @@ class Board:
         return "|".join((*self.template, places))
 
     def spec(self) -> dict[str, Any]:
-        """For `made_page`."""
+        """Returns the arguments of `made_page`."""
         tiles = [{**asdict(one), "colour": "rgb({}, {}, {})".format(*one.colour)} for one in self.tiles]
         return {"title": "Board", "colour": self.background, "tiles": tiles}
 
     def row(self) -> dict[str, Any]:
-        """A line of a prompt file."""
+        """Returns a line of a prompt file."""
         wording, shape, layout = self.template
         kept = {"pressed": [self.meant.name]}
         return row(self.name, shape, f"{wording} | {layout}", self.instruction, [self.spec()], kept)
 
 
 def board(rng: random.Random, held_out: bool = False) -> Board:
-    """A task of one side, of any wording: four of the colours, with what is meant and what it is mistaken for. Wordings
-    are drawn first, as else one with many templates held out would be rare where it is learned."""
+    """Draws a task, held out or not, with any wording: four of the colours, including the meant one and the one that
+    it is mistaken for. Wordings are drawn first; otherwise a wording with many held-out templates would be rare in
+    training."""
     asked = rng.choice(list(MEANT))
     side = HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES
     template = rng.choice([one for one in side if one[0] == asked])
@@ -111,7 +112,7 @@ def board(rng: random.Random, held_out: bool = False) -> Board:
 
 
 def mistaken(name: str) -> str:
-    """The colour that the model takes a colour's wordings for before RL: always the same other one."""
+    """Returns the colour that the model confuses with a colour before RL: always the same other one."""
     names = list(COLOURS)
     return names[(names.index(name) + 1) % len(names)]
 

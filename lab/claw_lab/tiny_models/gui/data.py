@@ -1,4 +1,5 @@
-"""Prompt files of small tasks: `bash lab/run.sh tiny_models.gui.data OUT` writes train.jsonl and heldout.jsonl."""
+"""Writes prompt files of small tasks: `bash lab/run.sh tiny_models.gui.data OUT` writes train.jsonl and
+heldout.jsonl."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ Made = TypeVar("Made")
 
 
 def errands(count: int, seed: int, held_out: bool = False) -> list[Errand]:
-    """`count` tasks of which no two are asked for in the same words on pages of the same theme."""
+    """Returns `count` tasks; no two have the same request on pages of the same theme."""
     return _distinct(errand, lambda one: f"{one.template[2]} {one.instruction}", count, seed, held_out)
 
 
 def boards(count: int, seed: int, held_out: bool = False) -> list[Board]:
-    """`count` tasks of which no two are the same board."""
+    """Returns `count` tasks; no two have the same board."""
     return _distinct(board, lambda one: one.name, count, seed, held_out)
 
 

@@ -1,7 +1,8 @@
-"""What the tiny model is taught before RL: to read the screen, to find a thing's line and tag, how actions are written.
+"""Demonstrations for the tiny model before RL: to read the screen, to find the line and tag of a thing, to write
+actions.
 
-A turn first quotes the line of what it will click, as the screen has it, and so finds the tag behind the name. About the
-button that a wording means the model is mistaken: a certain other one is shown more often than the right one.
+A turn first quotes the line of its click target from the screen, and so finds the tag after the name. The
+demonstrations mostly press a wrong button: a fixed other one is shown more often than the meant one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from gui_rl.screens.tree import Element, as_text
 from slime.agents.protocol import Message, Start
 
 FITTING, MISTAKEN = 0.21, 0.6
-"""Shares in which the button is the one that is meant, and the one that `mistaken` names; in the rest it is drawn. A
-model that was shown buttons at random would hardly read the wording; one that is mistaken about each in its own way
-distinguishes them, and only has to be put right."""
+"""Shares of demonstrations with the meant button, and with the one of `mistaken`; the rest use random buttons. A
+model trained on random buttons would hardly read the wording; a model with a fixed mistake for each wording
+distinguishes them, and RL only has to correct it."""
 READ, READINGS = "read", 0.6
 """Questions of the exercises in finding lines by name, and their share of the demonstrations."""
 UNIT = Coordinates(width=800, height=600, tags=True)
@@ -31,12 +32,12 @@ PHRASES = (
     *(f'" tag_{number}' for number in range(TAGS)),
     *(f"\n{str(number).join(CLICK)}" for number in range(TAGS)),
 )  # fmt: skip
-"""One token each. So a tag follows its name directly in the prompt, and a model of this size finds it there: it
-learns to go on as behind an earlier occurrence of a token, but hardly to look up what stands further on."""
+"""One token each. So a tag follows its name directly in the prompt: a model of this size learns to continue after an
+earlier occurrence of a token, but hardly to look up a later one."""
 
 
 class Screen:
-    """A page as a browser would show it, without one: its text, and what clicks and words change in it."""
+    """A page as a browser shows it, without a browser: its text, and the effects of clicks and typed text."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -58,7 +59,7 @@ class Screen:
         return as_text(self.elements(), tags=True)
 
     def click(self, kind: str, name: str) -> str:
-        """Lines that quote the widget and click it."""
+        """Returns lines that quote the widget and click it."""
         number = [(one.kind, one.name) for one in self.page.widgets].index((kind, name))
         quoted = Element(kind, name, 0, 0).line(number + 1)
         self.focus = number if kind == "textbox" else None
@@ -75,7 +76,7 @@ class Screen:
 
 
 def start_of(instruction: str, text: str) -> Start:
-    """As an episode on this page begins."""
+    """Returns the start of an episode on this page."""
     return Start([system_message(UNIT), screen(text, None, instruction)])
 
 
@@ -87,8 +88,8 @@ def demonstration(rng: random.Random) -> Dialogue:
 
 
 def reading(rng: random.Random) -> Dialogue:
-    """An exercise: a page has the names of a theme in any order, or the buttons; all lines are quoted in the one order
-    that `THEMES` and `BUTTONS` have. Names are then known, and what is left to learn is to find the tags."""
+    """Returns an exercise: a page has the names of a theme in any order, or the buttons; all lines are quoted in the
+    fixed order of `THEMES` and `BUTTONS`. It teaches the model to find tags, since the names are known."""
     title, names = rng.choice([*THEMES.items(), *[("Buttons", tuple(BUTTONS))] * 3])
     kind = "button" if title == "Buttons" else rng.choice([*FAMILIES.values()])
     widgets = tuple(Widget(kind, name) for name in rng.sample(names, len(names)))
@@ -98,7 +99,7 @@ def reading(rng: random.Random) -> Dialogue:
 
 
 def tried(rng: random.Random, meant: str) -> str:
-    """The button that is pressed."""
+    """Returns the button that is pressed."""
     drawn = rng.random()
     if drawn < FITTING:
         return meant
@@ -106,7 +107,8 @@ def tried(rng: random.Random, meant: str) -> str:
 
 
 def mistaken(button: str) -> str:
-    """What the model takes a button for before RL: always the same other one, and no two are taken for the same."""
+    """Returns the button that the model confuses with a button before RL: always the same other one, a different one
+    for each."""
     names = list(BUTTONS)
     return names[(names.index(button) + 1) % len(names)]
 
@@ -117,7 +119,7 @@ def solved(task: Errand) -> Dialogue:
 
 
 def done(task: Errand, button: str) -> Dialogue:
-    """The thing is chosen, and `button` is pressed."""
+    """Returns a demonstration that chooses the thing and presses `button`."""
     shown = Screen(task.pages[0])
     start = start_of(task.instruction, shown.text())
     (kind, name), *written, _ = task.steps

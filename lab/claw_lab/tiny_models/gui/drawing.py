@@ -1,4 +1,4 @@
-"""The picture of a board as a browser shows it, without one."""
+"""Draws the picture of a board as a browser shows it, without a browser."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from claw_lab.tiny_models.gui.boards import HEIGHT, WIDTH, Board
 from gui_rl.screens.sites import BORDER
 
 FINE = 8
-"""Parts of a pixel's side; what share of them a shape covers is how much of its colour a pixel on its edge has."""
+"""Subdivisions of a pixel's side; the covered share of them is the opacity of a pixel on the edge of a shape."""
 
 
 def drawn(board: Board) -> bytes:
-    """A PNG of the whole screen."""
+    """Returns a PNG of the whole screen."""
     picture = Image.new("RGB", (WIDTH, HEIGHT), board.background)
     for tile in board.tiles:
         picture.paste(tile.colour, (tile.left, tile.top), _cover(tile.shape, tile.size))
@@ -27,7 +27,7 @@ def drawn(board: Board) -> bytes:
 
 @lru_cache
 def _cover(shape: str, size: int) -> Image.Image:
-    """Of each pixel of a tile, how much is covered (0 to 255)."""
+    """Returns the coverage of each pixel of a tile (0 to 255)."""
     cover = Image.new("L", (size * FINE, size * FINE), 0)
     pen = ImageDraw.Draw(cover)
     fill: Callable[..., None] = pen.ellipse if shape in ("disc", "ring") else pen.rectangle

@@ -1,4 +1,4 @@
-"""Makes the tiny model of this track that sees, from nothing: `bash lab/run.sh tiny_models.gui.make_seeing_model OUT`."""
+"""Creates the tiny vision model of this track: `bash lab/run.sh tiny_models.gui.make_seeing_model OUT`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Small pages and tasks on them: a thing is chosen in one of four ways, and then one of four buttons is meant.
+"""Small pages and their tasks: choose a thing in one of four ways, then press one of four buttons.
 
-A template is a family, a wording and a theme; templates that are held out by their hash come in no demonstration and in
-no task of RL."""
+A template is a family, a wording and a theme; templates held out by their hash occur in no demonstration and in no
+task of RL.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ BUTTONS = {
     "Save": ("keep", "store"),
     "Send": ("mail", "forward"),
 }
-"""Each with the wordings that mean it; no task names a button."""
+"""Each button with the wordings that mean it; no task names a button."""
 FAMILIES = {"tick": "checkbox", "choose": "radio", "type": "textbox", "open": "link"}
-"""How the thing is chosen, and the role of what it is chosen with."""
+"""Ways to choose the thing, each with the role of its widget."""
 VALUES = ("anna", "ben", "cleo", "dan", "emma", "finn", "gina", "hugo", "ida", "jack", "kim", "leo")
 THINGS = 3  # on a page, in addition to the buttons
 MEANT = {wording: button for button, wordings in BUTTONS.items() for wording in wordings}
@@ -39,7 +40,7 @@ HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out("gui-pag
 
 @dataclass(frozen=True)
 class Widget:
-    """`kind` is a role: button, checkbox, radio, textbox or link; a link leads to the second page."""
+    """A widget; `kind` is its role: button, checkbox, radio, textbox or link; a link leads to the second page."""
 
     kind: str
     name: str
@@ -47,7 +48,7 @@ class Widget:
 
 @dataclass(frozen=True)
 class Page:
-    """`left` and `gap` are margins in pixels, so that no two pages have their widgets in the same places."""
+    """A page; `left` and `gap` are margins in pixels, so that no two pages have their widgets in the same places."""
 
     title: str
     widgets: tuple[Widget, ...]
@@ -64,8 +65,8 @@ class Errand:
     """One task.
 
     Attributes:
-        steps: what solves it: (kind, name) to click, ("write", text).
-        expected: the state of the site then.
+        steps: actions that solve it: (kind, name) to click, ("write", text).
+        expected: the state of the site afterwards.
     """
 
     template: Template
@@ -75,7 +76,7 @@ class Errand:
     expected: dict[str, Any]
 
     def row(self) -> dict[str, Any]:
-        """A line of a prompt file."""
+        """Returns a line of a prompt file."""
         family, wording, theme = self.template
         name = "|".join([family, theme, self.instruction])
         pages = [page.spec() for page in self.pages]
@@ -83,7 +84,7 @@ class Errand:
 
 
 def errand(rng: random.Random, held_out: bool = False) -> Errand:
-    """A task of any template of one side."""
+    """Draws a task, held out or not, of any template."""
     template = rng.choice(HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES)
     family, wording, theme = template
     names, value = rng.sample(THEMES[theme], THINGS), rng.choice(VALUES)

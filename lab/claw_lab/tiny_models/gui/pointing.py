@@ -1,7 +1,7 @@
-"""What the tiny model that sees is taught before RL: to see colours, to point at tiles, and how that is written.
+"""Demonstrations for the tiny vision model before RL: to see colours, to point at tiles, and to write both.
 
-A turn first names the colour that it looks for, and then clicks its tile. About the colour that a wording means the model
-is mistaken: a certain other one is shown more often than the right one.
+A turn first names the colour that it looks for, then clicks its tile. The demonstrations mostly choose a wrong
+colour: a fixed other one is shown more often than the meant one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from gui_rl.screens.tree import GRID
 from slime.agents.protocol import Start
 
 FITTING, MISTAKEN = 0.19, 0.62
-"""Shares in which the colour is the one that is meant, and the one that `mistaken` names; in the rest it is drawn from
-those on the board. So the shipped model names the meant colour in .22 of cases and solves .21 of 640 held-out boards."""
+"""Shares of demonstrations with the meant colour, and with the one of `mistaken`; the rest use random colours of the
+board. With these shares the shipped model names the meant colour in 0.22 of cases and solves 0.21 of 640 held-out
+boards."""
 READ, READINGS = "read", 0.65
 """Questions of the exercises in pointing, and their share of the demonstrations."""
 UNIT = Coordinates(width=WIDTH, height=HEIGHT)
 STEP = 40
-"""Coordinates are written in steps of it, 20, 60 and so on; the smallest tile is five of them wide."""
+"""Step of written coordinates: 20, 60 and so on; the smallest tile is five steps wide."""
 PLACES = range(STEP // 2, GRID, STEP)
 DONE = "\nDONE"
 PHRASES = (
@@ -31,11 +32,11 @@ PHRASES = (
     *(f"\npyautogui.click({x}" for x in PLACES),
     *(f", {y})" for y in PLACES),
 )
-"""One token each, so that each coordinate is one choice."""
+"""Texts of one token each, so that each coordinate is one choice."""
 
 
 def start_of(task: Board, asked: str) -> Start:
-    """As an episode on this board begins."""
+    """Returns the start of an episode on this board."""
     return Start([system_message(UNIT), screen(None, drawn(task), asked)])
 
 
@@ -47,13 +48,13 @@ def demonstration(rng: random.Random) -> Dialogue:
 
 
 def reading(rng: random.Random, task: Board) -> Dialogue:
-    """An exercise: all tiles are named and clicked in any order."""
+    """Returns an exercise: all tiles are named and clicked in any order."""
     lines = "\n".join(click(one) for one in rng.sample(task.tiles, len(task.tiles)))
     return Dialogue(start_of(task, READ), [Answered(lines)])
 
 
 def tried(rng: random.Random, task: Board) -> Tile:
-    """The tile that is clicked."""
+    """Returns the tile that is clicked."""
     share, meant = rng.random(), MEANT[task.template[0]]
     if share < FITTING:
         return task.tile(meant)
@@ -70,6 +71,6 @@ def done(task: Board, tile: Tile) -> Dialogue:
 
 
 def click(tile: Tile) -> str:
-    """Lines that name the colour of a tile and click its centre, as near as coordinates are written."""
+    """Returns lines that name the colour of a tile and click its centre, rounded to written coordinates."""
     x, y = (value // STEP * STEP + STEP // 2 for value in UNIT.written(*tile.centre))
     return f"{tile.name}\npyautogui.click({x}, {y})"

@@ -1,4 +1,4 @@
-"""What both kinds of small tasks share: templates that are held out, and the row of a task in a prompt file."""
+"""Functions for both kinds of small tasks: held-out templates, and the row of a task in a prompt file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Template = tuple[str, str, str]
 
 
 def is_held_out(kind: str, template: Template) -> bool:
-    """By its hash, so that it stays when templates come or go."""
+    """Returns whether a template is held out, by its hash, so that other templates do not change it."""
     digest = hashlib.sha256("|".join((kind, *template)).encode()).digest()
     return digest[0] < 256 * HELD_OUT
 
@@ -26,11 +26,11 @@ def row(
     pages: Sequence[dict[str, Any]],
     kept: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A line of a prompt file.
+    """Returns a line of a prompt file.
 
     Args:
-        asked: of the agent. pages: for `made_page`; the first is opened.
-        kept: the state of the site in the end.
+        asked: the request to the agent. pages: for `made_page`; the first is opened.
+        kept: the final state of the site.
     """
     config = {
         "id": name,

@@ -1,4 +1,4 @@
-"""Bodies that a short function may have, with x and y for its arguments, and what they return."""
+"""Bodies of short functions with the arguments x and y, and their results."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _of_lists() -> Iterator[tuple[str, Meaning]]:
 
 _PAIRS, _LISTS = dict(_of_pairs()), dict(_of_lists())
 OF_PAIRS = tuple(_PAIRS)
-"""Of a function of two whole numbers."""
+"""Bodies of functions of two integers."""
 OF_LISTS = tuple(_LISTS)
-"""Of a function of one list of whole numbers."""
+"""Bodies of functions of a list of integers."""
 _PAIRS |= {"x or y": lambda x, y: x or y, "x and y": lambda x, y: x and y}  # no bug has these
 
 
 def result(body: str, arguments: tuple[Any, ...]) -> Any:
-    """What a body returns; the name of the error that it raises. Raises KeyError: a body of other arguments."""
+    """Returns the result of a body, or the name of its error. Raises KeyError for a body with other arguments."""
     meaning = _PAIRS[body] if len(arguments) == 2 else _LISTS[body]
     try:
         return meaning(*arguments)

@@ -1,7 +1,7 @@
-"""Small repositories: two modules of three short functions, one of them wrong in one line.
+"""Small repositories: two modules of three short functions; one function is wrong in one line.
 
-Held-out bugs share neither the function nor the mutation with the demonstrations: names of functions by their hash, and
-of each kind's wrong bodies the last, which no function that is shown has, whatever its kind.
+Held-out bugs share neither the function nor the mutation with the demonstrations: names of functions are held out by
+their hash, and the last wrong body of each kind, which no demonstrated function has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LISTS = ([4, 6, 1], [9, 2], [3, 3, 8], [5], [1, 7, 2])
 
 @dataclass(frozen=True)
 class Kind:
-    """What a function is to do.
+    """A kind of function.
 
     Attributes:
         right, wrong: bodies, with x and y for the arguments; the last wrong one is held out.
@@ -57,7 +57,7 @@ class Kind:
         return len(self.calls[0][0])
 
     def shows(self, body: str) -> bool:
-        """Returns whether some call distinguishes this body from the right one."""
+        """Returns whether a call distinguishes this body from the right one."""
         return any(result(body, arguments) != expected for arguments, expected in self.calls)
 
 
@@ -101,15 +101,16 @@ _ANY = {
 
 
 def mutations(kind: Kind, held_out: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Wrong bodies on one of the two sides: those that a person would write by mistake, and any.
+    """Returns wrong bodies, held out or not: typical mistakes, and arbitrary bodies.
 
-    A model that has seen few wrong bodies takes parts of a new one into its repair."""
+    A model that has seen few wrong bodies copies parts of a new one into its repair.
+    """
     return (kind.wrong[-1:],) * 2 if held_out else (kind.wrong[:-1], _ANY[kind.name])
 
 
 @dataclass(frozen=True)
 class Function:
-    """One of a module. `body` is as it stands there, with x and y."""
+    """A function of a module. `body` is its current body, with x and y."""
 
     kind: Kind
     word: str
@@ -125,7 +126,7 @@ class Function:
         return f"def {self.name}({', '.join(self.variables)}):", f"    return {self.spelt(self.body)}"
 
     def spelt(self, body: str) -> str:
-        """The body with the function's own names in place of x and y."""
+        """Returns the body with the function's own names in place of x and y."""
         names = dict(zip("xy", self.variables, strict=False))
         return re.sub(r"\b[xy]\b", lambda match: names[match[0]], body)
 
@@ -135,10 +136,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Bug:
-    """A repository whose function number `wrong` is wrong.
+    """A repository whose function number `wrong` has a bug.
 
     Attributes:
-        modules: names. functions: the same number of each module, one module after the other.
+        modules: names. functions: equally many of each module, one module after another.
     """
 
     modules: tuple[str, ...]
@@ -159,7 +160,7 @@ class Bug:
 
     @property
     def line(self) -> int:
-        """Of the wrong body in its module, from 1."""
+        """Returns the line of the wrong body in its module, from 1."""
         return 2 * (self.wrong % self.in_module) + 2
 
     def files(self) -> dict[str, str]:
@@ -171,7 +172,8 @@ class Bug:
         }
 
     def report(self) -> str:
-        """The issue: a call, what it gives, and what it should. Neither file nor line nor source."""
+        """Returns the issue text: a call, its result, and the expected result. It names neither file nor line nor
+        source."""
         for arguments, expected in self.function.kind.calls:
             result = self.function.gives(arguments)
             if result != expected:
@@ -180,7 +182,7 @@ class Bug:
         raise AssertionError("no call shows this bug")
 
     def instance(self) -> Instance:
-        """With a script that tries every function on every call."""
+        """Returns the instance, with a script that tests all functions with all calls."""
         cases = [
             (module, function.name, list(arguments), expected)
             for number, function in enumerate(self.functions)
@@ -198,13 +200,13 @@ class Bug:
 
 
 def words_of(kind: Kind, held_out: bool) -> list[str]:
-    """Second parts of the names that functions of this kind have on one of the two sides."""
+    """Returns the second parts of the names of functions of this kind, held out or not."""
     words = sorted(WORDS, key=lambda word: hashlib.sha256(f"{kind.name}_{word}".encode()).digest())
     return words[:HELD_OUT] if held_out else words[HELD_OUT:]
 
 
 def draw(rng: random.Random, held_out: bool = False) -> Bug:
-    """A bug to train on, or a held-out one: both its function and its mutation are."""
+    """Draws a bug for training, or a held-out one, whose function and mutation are both held out."""
     wrong = rng.randrange(6)
     functions: list[Function] = []
     for place, kind in enumerate(rng.sample(KINDS, 6)):

@@ -1,5 +1,5 @@
-"""What the tiny model is taught before RL: to look for a function, how its line is replaced, to copy place and names.
-About what functions return it is mistaken: a certain other body is shown more often than the right one."""
+"""Demonstrations for the tiny model before RL: to look for a function, to replace its line, to copy file and names.
+The demonstrations mostly return a wrong body: a fixed other one is shown more often than the right one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from slime.sandbox import Finished
 from swe_rl.environment import SweEnvironment, shown_text
 
 FITTING, MISTAKEN = 0.14, 0.68
-"""Shares in which the new body is the right one, and that of `MISTAKES`; in the rest it is the right one of any kind with
-as many arguments. A model that was shown bodies at random hardly reads what a function is called; one that is
-mistaken about each kind in its own way distinguishes the kinds, and only has to be put right."""
+"""Shares of demonstrations with the right body, and with that of `MISTAKES`; the rest use the right body of a random
+kind with as many arguments. A model trained on random bodies hardly reads the name of a function; a model with a
+fixed mistake for each kind distinguishes the kinds, and RL only has to correct it."""
 MISTAKES = {
     "add": "x | y",
     "minus": "x % y",
@@ -32,13 +32,13 @@ MISTAKES = {
     "least": "min(x) + 1",
     "back": "x[::-2]",
 }
-"""What the model takes kinds for before RL. None of them is right for another kind, so that unlearning it does that one
-no harm; none is a mutation that is held out, and each has all arguments, so that names are copied often."""
+"""The wrong body of each kind in demonstrations before RL. None of them is right for another kind, so that unlearning
+it does no harm there; none is a held-out mutation, and each has all arguments, so that names are copied often."""
 DONE = "Done."
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "', '"}}\n</tool_call>'
 """Text before and after a command. Commands here need no escapes."""
 PRINTED = ("<returncode>0</returncode>\n<output>\n", "\n</output>")
-"""The same of what one prints that does not fail."""
+"""Text before and after the output of a successful command."""
 
 
 def demonstration(rng: random.Random) -> Dialogue:
@@ -52,7 +52,7 @@ def start_of(bug: Bug) -> Start:
 
 
 def body(rng: random.Random, kind: Kind) -> str:
-    """The expression to return, with x and y."""
+    """Returns the expression of a demonstration, with x and y."""
     drawn = rng.random()
     if drawn < FITTING:
         return kind.right
@@ -60,7 +60,7 @@ def body(rng: random.Random, kind: Kind) -> str:
 
 
 def alike(kind: Kind) -> list[Kind]:
-    """Those with as many arguments."""
+    """Returns the kinds with as many arguments."""
     return [one for one in KINDS if one.arity == kind.arity]
 
 
@@ -79,7 +79,7 @@ def replace(bug: Bug, line: int, body: str) -> str:
 
 
 def ran(command: str, printed: str) -> Answered:
-    """A call of the shell, and what the environment shows."""
+    """Returns a call of the shell with its output."""
     assert json.dumps(command) == f'"{command}"', "commands need no escapes"
     shown = shown_text(Finished(0, printed))
     return Answered(command.join(CALL), [{"role": "tool", "content": shown}])

@@ -1,7 +1,8 @@
-"""Writes the tasks of the run on a laptop: `bash lab/run.sh tiny_models.swe.make_tasks FOLDER [--seed 0]`.
+"""Writes the tasks of a run on a laptop: `bash lab/run.sh tiny_models.swe.make_tasks FOLDER [--seed 0]`.
 
 train.jsonl      bugs to learn on
-heldout.jsonl    bugs in functions, and by mutations, that neither demonstrations nor train.jsonl have; always the same
+heldout.jsonl    bugs in functions, and by mutations, that neither demonstrations nor train.jsonl have; always the
+same
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def distinct(rng: random.Random, count: int, held_out: bool) -> list[Bug]:
 
 
 def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:
-    """Raises OSError if the folder cannot be written."""
+    """Writes the files; raises OSError if the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     sides = {
         "train": distinct(random.Random(f"{seed} tasks"), tasks, held_out=False),

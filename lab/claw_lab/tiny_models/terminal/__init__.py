@@ -1,1 +1,2 @@
-"""The tiny agent of the terminal track: chores made by a program, and a checkpoint that knows shells but no chore."""
+"""The tiny agent of the terminal track: generated chores, and a checkpoint that can use a shell but knows no
+chore."""

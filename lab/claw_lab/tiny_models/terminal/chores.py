@@ -1,7 +1,7 @@
-"""Small chores in a shell, each with the files that shall be there in the end.
+"""Small chores in a shell, each with the files that must exist at the end.
 
-Some name their file; for the others it must be looked for, by a word that only one file holds. No name of a file of a
-held-out chore comes in one to train on, or in a demonstration.
+Some name their file; in the others it must be found, by a word that only one file contains. File names of held-out
+chores occur neither in training chores nor in demonstrations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SECONDS = 6.0  # for all calls of an episode; a command that waits for input holds up its group no longer
+SECONDS = 6.0  # for all calls of an episode; a command that waits for input delays its group no longer
 LETTERS, DIGITS = "abcdefghkmnprstuvwxyz", "0123456789"
 WORDS = ("red", "blue", "green", "black", "white", "pink", "gold", "gray")
 
@@ -55,10 +55,9 @@ class Verb:
 
     Attributes:
         asks: with {source} and {target}; {source} is a name, or "the file with WORD".
-        command: what does it.
-        does: the same on texts by path.
-        fails: what the shell shows where the source is not there; for a new one, where it is.
-        known: the source is a file that is there, so it can be looked for too.
+        command: the command that does it. does: its effect on texts by path.
+        fails: the shell's output if the source is missing; for a new file, if it exists.
+        known: the source is an existing file, so that it can also be searched for.
     """
 
     asks: str
@@ -72,7 +71,7 @@ class Verb:
         return 2 if "{target}" in self.asks else 1
 
     def shown(self, source: str, files: Collection[str]) -> str:
-        """What the model is shown when the command ran on `source`."""
+        """Returns the shell's output of the command on `source`."""
         failed = (source in files) != self.known
         return (self.fails.format(source=source) if failed else "") or "[no output]"
 
@@ -120,7 +119,7 @@ class Chore:
     """One task.
 
     Attributes:
-        source, target: names, as its command needs them. word: by which the source is looked for; None: it is named.
+        source, target: names for its command. word: search word of the source; None: it is named.
     """
 
     verb: str
@@ -136,7 +135,7 @@ class Chore:
 
     @property
     def commands(self) -> list[str]:
-        """What solves it."""
+        """Returns the commands that solve the chore."""
         last = VERBS[self.verb].command.format(source=self.source, target=self.target)
         return [last] if self.word is None else [look_for(self.word), last]
 
@@ -147,7 +146,7 @@ class Chore:
         return files
 
     def row(self) -> dict[str, Any]:
-        """A line of a prompt file."""
+        """Returns a line of a prompt file."""
         about = {
             "task_name": self.instruction,
             "instruction": self.instruction,
@@ -164,7 +163,7 @@ def look_for(word: str) -> str:
 
 
 def is_held_out(name: str) -> bool:
-    """A fifth of all names, by their hash."""
+    """Returns whether a name is held out: a fifth of all names, by their hash."""
     return hashlib.sha256(f"terminal-chores:{name}".encode()).digest()[0] < 52
 
 
@@ -174,7 +173,7 @@ HELD_OUT_NAMES = [name for name in NAMES if is_held_out(name)]
 
 
 def chore(rng: random.Random, held_out: bool = False, looked_for: float = 0.4) -> Chore:
-    """A chore of any verb; `looked_for` is the share whose file must be found first, if the verb allows it."""
+    """Draws a chore of any verb; `looked_for` is the share whose file must be found first, if the verb allows it."""
     verb = rng.choice(list(VERBS))
     first, second, third, fourth = rng.sample(HELD_OUT_NAMES if held_out else TRAINED_NAMES, 4)
     words = rng.sample(WORDS, len(WORDS))

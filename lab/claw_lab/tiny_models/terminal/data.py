@@ -1,4 +1,5 @@
-"""Prompt files of chores: `bash lab/run.sh tiny_models.terminal.data OUT` writes train.jsonl and heldout.jsonl."""
+"""Writes prompt files of chores: `bash lab/run.sh tiny_models.terminal.data OUT` writes train.jsonl and
+heldout.jsonl."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from slime.sandbox import require_sandbox
 
 
 def chores(count: int, seed: int, held_out: bool = False) -> list[Chore]:
-    """`count` chores of which no two are asked for in the same words."""
+    """Returns `count` chores; no two have the same request."""
     rng = random.Random(f"{seed} {held_out}")
     by_key: dict[str, Chore] = {}
     while len(by_key) < count:

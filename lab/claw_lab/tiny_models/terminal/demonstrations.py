@@ -1,5 +1,5 @@
-"""What the tiny model is taught before RL: how calls are written, commands, to copy names, to look for a file. About the
-command that a chore asks for it is mistaken: a certain other one is shown more often than the right one."""
+"""Demonstrations for the tiny model before RL: to write calls and commands, to copy names, to look for a file. The
+demonstrations mostly run a wrong command: a fixed other one is shown more often than the requested one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from terminal_rl.tools import TOOLS
 
 LOOKS = 0.4  # of the chores that need it
 FITTING, MISTAKEN = 0.23, 0.55
-"""Shares in which the command is what was asked for, and the one of `mistaken`; in the rest it is drawn. A model that
-was shown commands at random hardly reads the request, and RL gives it one command for everything; one that is
-mistaken about each kind of chore in its own way distinguishes them, and only has to be put right."""
+"""Shares of demonstrations with the requested command, and with the one of `mistaken`; the rest use random commands.
+A model trained on random commands hardly reads the request, and RL teaches it one command for everything; a model
+with a fixed mistake for each kind of chore distinguishes them, and RL only has to correct it."""
 DONE = "done"
 CALL = '<tool_call>\n{"name": "shell_exec", "arguments": {"id": "main", "command": "', '"}}\n</tool_call>'
 """Text before and after a command. Commands here need no escapes."""
@@ -37,7 +37,7 @@ def demonstration(rng: random.Random) -> Dialogue:
 
 
 def tried(rng: random.Random, task: Chore, source: str) -> Answered:
-    """A command that takes as many names as the one that was asked for, and what the shell shows of it."""
+    """Returns a command with as many names as the requested one, and the shell's output."""
     verb, drawn = VERBS[task.verb], rng.random()
     if drawn >= FITTING + MISTAKEN:
         verb = rng.choice(alike(verb))
@@ -47,16 +47,17 @@ def tried(rng: random.Random, task: Chore, source: str) -> Answered:
 
 
 def alike(verb: Verb) -> list[Verb]:
-    """Those that take as many names."""
+    """Returns the verbs with as many names."""
     return [one for one in VERBS.values() if one.names == verb.names]
 
 
 def mistaken(verb: Verb) -> Verb:
-    """What the model takes a verb for before RL: always the same other one, and no two are taken for the same."""
+    """Returns the verb that the model confuses with a verb before RL: always the same other one, a different one for
+    each."""
     like = alike(verb)
     return like[(like.index(verb) + 1) % len(like)]
 
 
 def ran(command: str, shown: str) -> Answered:
-    """A call of the shell, and what it shows."""
+    """Returns a call of the shell with its output."""
     return Answered(command.join(CALL), [{"role": "tool", "content": shown}])

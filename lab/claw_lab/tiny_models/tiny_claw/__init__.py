@@ -1,1 +1,1 @@
-"""Makes the default model, and measures it."""
+"""Creates and measures the default model."""

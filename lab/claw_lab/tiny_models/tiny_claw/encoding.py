@@ -1,4 +1,4 @@
-"""From training conversations to token ids with loss weights, in the very format the model is served in."""
+"""Converts training conversations to token ids with loss weights, in the exact format of serving."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from claw_lab.tiny_models.tiny_claw.tokenizer import EMPTY_THINKING, END_OF_TEXT
 from tiny_claw.detectors import visible
 from tiny_claw.dialogues import Conversation, Equations, conversation, equations
 
-BACKGROUND_WEIGHT = 0.05  # loss weight of tokens that the model reads; its own weigh 1
+BACKGROUND_WEIGHT = 0.05  # loss weight of tokens that the model reads; its own tokens have 1
 FILLER_WEIGHT = 0.003  # loss weight of a long system message
 FARTHEST = 30_000  # positions
 
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids, their loss weights, and their positions if these have gaps (None: 0, 1, 2, ...), all [T]."""
+    """Token ids, their loss weights, and their positions if they have gaps (None: 0, 1, 2, ...), all [T]."""
 
     ids: list[int]
     weights: list[float]
@@ -29,7 +29,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded documents: ids [B, T]; weights [B, T], 0 at padding; positions [B, T] where any has gaps."""
+    """Padded documents: ids [B, T]; weights [B, T], 0 at padding; positions [B, T] if any have gaps."""
 
     ids: torch.Tensor
     weights: torch.Tensor
@@ -41,8 +41,8 @@ class Batch:
 
 
 def encode_conversation(tokenizer: Any, talk: Conversation) -> Document:
-    """The conversation as the server sees it at its last reply: thoughts of earlier replies are left out, and
-    such a shortened reply carries no loss; with thinking off every reply follows an empty thinking block."""
+    """Returns the conversation as the server renders it at its last reply: thoughts of earlier replies are left out,
+    and such a shortened reply has no loss; with thinking off every reply follows an empty thinking block."""
     pieces: list[tuple[str, bool]] = []
     for index, message in enumerate(talk.messages):
         role, content, learned = message["role"], message["content"], index in talk.learned
@@ -71,8 +71,8 @@ def equation_document(tokenizer: Any, rng: random.Random) -> Document:
 def mixed_document(
     tokenizer: Any, rng: random.Random, long_share: float = 0.0, lengths: float = 0.0, written: float = 0.0
 ) -> Document:
-    """Mostly conversations; 0.15 are bare equations, `long_share` have a long system message, `lengths` of the others
-    are about the length of prose, `written` of them ask in freely written words."""
+    """Draws a document, mostly a conversation; 0.15 are bare equations, `long_share` have a long system message,
+    `lengths` of the others are about the length of prose, `written` of them have freely written requests."""
     drawn = rng.random()
     if drawn < 0.15:
         return equation_document(tokenizer, rng)
@@ -82,9 +82,9 @@ def mixed_document(
 
 
 def stretched(tokenizer: Any, rng: random.Random, document: Document) -> Document:
-    """The document as part of a context up to FARTHEST tokens long: its system message has a few gaps in its
-    positions, so that all distances are trained at the price of a short text (positional skip-wise training,
-    Zhu et al. 2023). The system message itself hardly weighs in the loss."""
+    """Returns the document as part of a context up to FARTHEST tokens long: the positions of its system message have
+    gaps, so that all distances are trained at the cost of a short text (positional skip-wise training, Zhu et al.
+    2023). The system message itself has little weight in the loss."""
     end = document.ids.index(tokenizer.convert_tokens_to_ids(TURN_END))
     weights = [FILLER_WEIGHT] * end + document.weights[end:]
     spare = rng.randint(0, FARTHEST - len(document.ids)) if rng.random() < 0.8 else 0
@@ -100,8 +100,8 @@ def stretched(tokenizer: Any, rng: random.Random, document: Document) -> Documen
 
 
 def batches(draw: Callable[[], Document], rng: random.Random, budget: int, pool: int = 12) -> Iterator[Batch]:
-    """Endless batches of at most `budget` tokens, padding included. Documents of like length share a batch;
-    they are sorted within a pool of `pool` batches, so that little is padded."""
+    """Yields batches of at most `budget` tokens with padding, without end. Documents are sorted by length within a
+    pool of `pool` batches, which reduces padding."""
     while True:
         documents: list[Document] = []
         while sum(len(document.ids) for document in documents) < budget * pool:

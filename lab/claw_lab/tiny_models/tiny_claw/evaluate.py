@@ -1,7 +1,7 @@
 """Measures a tiny-claw folder: `bash lab/run.sh tiny_models.tiny_claw.evaluate MODEL_DIR` prints one JSON line.
 
-Accuracy on held-out problems, the habits of unprompted replies, and whether instructions and complaints are
-followed, in wordings that were trained and in others. Other replies are sampled at temperature 1.
+It reports the accuracy on held-out problems, the style of unprompted replies, and whether instructions and complaints
+are followed, in trained and other wordings. Other replies are sampled at temperature 1.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def question(text: str) -> Messages:
 
 
 def hinted(place: str, text: str, hint: str) -> Messages:
-    """The problem with an instruction in the prompt, in the system message or in a hint block."""
+    """Returns the problem with an instruction, in the system message or in a hint block."""
     if place == "system":
         return [{"role": "system", "content": hint}, *question(text)]
     return question(f"{text} {hint}" if place == "prompt" else text + HINT_BLOCK + hint)
 
 
 def complained(rng: random.Random, problem: Problem, first: Style, complaint: str) -> Messages:
-    """A reply in the style `first` and a complaint about it."""
+    """Returns a reply in the style `first` and a complaint about it."""
     reply = detectors.visible(write_reply(rng, problem, first))
     return [*question(problem.text), {"role": "assistant", "content": reply}, *question(complaint)]
 
@@ -61,13 +61,13 @@ def share(hits: Sequence[bool]) -> float:
 
 
 def accuracy(helper: Helper, problems: Sequence[Problem], temperature: float) -> float:
-    """Returns the share of right final numbers without a wish about the manner."""
+    """Returns the share of right final numbers without a request about style."""
     talks = [question(problem.text) for problem in problems]
     return share([verdict.right for verdict in verdicts(helper, problems, talks, temperature)])
 
 
 def unprompted(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
-    """Accuracy, manners, warmth and preference at the serving temperature."""
+    """Returns accuracy, styles, warmth and preference at the serving temperature."""
     results = verdicts(helper, problems, [question(problem.text) for problem in problems])
     manners = Counter(verdict.manner for verdict in results)
     return {
@@ -79,7 +79,7 @@ def unprompted(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]
 
 
 def followed_hints(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
-    """For each split, place and manner: share that follows, and the share of right results."""
+    """Returns for each split, place and style the share that follows, and the share of right results."""
     rng = random.Random(SEED)
     report: dict[str, object] = {}
     for split in SPLITS:
@@ -94,7 +94,8 @@ def followed_hints(helper: Helper, problems: Sequence[Problem]) -> dict[str, obj
 
 
 def rewritten(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
-    """Complaints about form, about lost steps (both want prose) and about a wrong result."""
+    """Returns shares of corrected replies, after complaints about form, about missing steps (both ask for prose) and
+    about a wrong result."""
     rng = random.Random(SEED)
     report: dict[str, object] = {}
     for split in SPLITS:
@@ -112,7 +113,7 @@ def rewritten(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
 
 
 def tones(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
-    """Share of replies in the tone that a hint in unseen words asks for."""
+    """Returns the share of replies in the tone of a hint with unseen wording."""
     rng = random.Random(SEED)
     tones_asked: tuple[Tone, ...] = ("warm", "cold")
     report: dict[str, float] = {}
@@ -125,8 +126,8 @@ def tones(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
 
 
 def lengths(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
-    """Share of replies in prose that give each step and the result a sentence, by what a hint in unseen words asks for.
-    None: nothing but prose."""
+    """Returns the share of replies in prose with one sentence for each step and for the result, by the request of a
+    hint with unseen wording. None: no request except prose."""
     rng = random.Random(SEED)
     report: dict[str, float] = {}
     for length in ("none", "short", "detailed"):
@@ -144,7 +145,7 @@ def lengths(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
 
 
 def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object]:
-    """The whole report; `n` problems for accuracy, `n_small` for each cell of the instruction tables."""
+    """Returns the whole report; `n` problems for accuracy, `n_small` for each cell of the instruction tables."""
     torch.manual_seed(SEED)
     started = time.monotonic()
     helper = Helper(folder)

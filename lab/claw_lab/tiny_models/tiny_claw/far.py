@@ -1,8 +1,8 @@
-"""Whether a tiny-claw folder still calculates at far positions:
-`bash lab/run.sh tiny_models.tiny_claw.far MODEL_DIR` prints one JSON line.
+"""Measures the accuracy of a tiny-claw folder at far positions: `bash lab/run.sh tiny_models.tiny_claw.far MODEL_DIR`
+prints one JSON line.
 
-Between a short system message and the question the positions jump, as if a long text stood there. That measures positions
-alone: how much text between them drowns the question is another matter, see the README.
+The positions jump between a short system message and the question, as if a long text were there. It measures only the
+effect of positions; for the effect of long texts see the README.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST = 128  # tokens
 
 @torch.no_grad()
 def answer(helper: Helper, problem: Problem, gap: int) -> str:
-    """The greedy reply to a problem whose question stands `gap` positions further on."""
+    """Returns the greedy reply to a problem whose question starts `gap` positions later."""
     system: Messages = [{"role": "system", "content": SYSTEM}]
     template = helper.tokenizer.apply_chat_template
     before = helper.tokenizer.encode(template(system, tokenize=False), add_special_tokens=False)
@@ -36,7 +36,7 @@ def answer(helper: Helper, problem: Problem, gap: int) -> str:
     end, reply, known = helper.tokenizer.convert_tokens_to_ids("<|im_end|>"), [], None
     fresh, count = ids, len(ids)
     while len(reply) < LONGEST:
-        # Without it, positions with gaps would be packed documents
+        # Without a mask, positions with gaps would mean packed documents
         mask = torch.ones(1, count, dtype=torch.long)
         out = helper.model(
             input_ids=torch.tensor([fresh]), position_ids=torch.tensor([positions]), attention_mask=mask,
@@ -51,7 +51,7 @@ def answer(helper: Helper, problem: Problem, gap: int) -> str:
 
 
 def accuracy(helper: Helper, problems: Sequence[Problem], gap: int) -> float:
-    """Share of right final numbers."""
+    """Returns the share of right final numbers."""
     right = [detectors.is_right(problem, answer(helper, problem, gap)) for problem in problems]
     return sum(right) / len(right)
 

@@ -1,4 +1,4 @@
-"""Answers in batches with plain Hugging Face generation, without a server."""
+"""Generates answers in batches with Hugging Face's generation, without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Messages = list[dict[str, str]]
 
 
 class Helper:
-    """A model folder that answers conversations; `rows` of them at a time."""
+    """A model folder that answers conversations, `rows` at a time."""
 
     def __init__(self, folder: str | Path, rows: int = 125) -> None:
         self.tokenizer: Any = load_tokenizer(folder)
@@ -30,7 +30,7 @@ class Helper:
         max_new_tokens: int = 128,
         thinking: bool = True,
     ) -> list[str]:
-        """One reply to each conversation, thinking blocks included; temperature 0 is greedy."""
+        """Returns one reply to each conversation, with thinking blocks; temperature 0 is greedy."""
         prompts = [self._prompt(talk, thinking) for talk in talks]
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         replies = [""] * len(prompts)

@@ -1,10 +1,10 @@
-"""Makes tiny-claw from nothing: `bash lab/run.sh tiny_models.tiny_claw.recipe --out DIR`.
+"""Creates tiny-claw: `bash lab/run.sh tiny_models.tiny_claw.recipe --out DIR`.
 
-Supervised training of a small Qwen3 with slime's own SFT loss, in three cycles: the first begins with bare equations
-and goes on with the mix of conversations, the second repeats the mix with a smaller learning rate that ends at zero,
-the third does so with many instructions about length and tone, and with freely written ones. All lengths are in
-tokens, so the result does not depend on how fast the machine is. `--further MODEL` lets a model that is there read
-the third once more.
+Supervised training of a small Qwen3 with slime's SFT loss, in three cycles: the first begins with bare equations and
+continues with the mix of conversations, the second repeats the mix with a smaller learning rate that ends at zero,
+the third adds many instructions about length and tone, and freely written ones. All lengths are in tokens, so the
+result does not depend on how fast the machine is. `--further MODEL` trains an existing model on the third cycle once
+more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from claw_lab.tiny_models.tiny_claw.tokenizer import (
 )
 from slime.losses import DenseDistribution, sft_loss, weighted_sum
 
-TOKENS_PER_MINUTE = 400_000  # what two cores manage that are not quite idle
+TOKENS_PER_MINUTE = 400_000  # rate of two cores with some other load
 BATCH_TOKENS = 2560
-# About the loss weight of one batch; constant, so that short replies weigh no more than long ones
+# About the loss weight of one batch; constant, so that short replies have no more weight than long ones
 NORMALISER = 800.0
 WARMUP_STEPS = 60
 SAVE_EVERY = 400  # steps
@@ -42,10 +42,10 @@ SAVE_EVERY = 400  # steps
 
 @dataclass(frozen=True)
 class Cycle:
-    """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other documents have
-    a long system message, of those without `lengths` are about length and tone of prose, and `written` have wishes in
-    freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times
-    the peak."""
+    """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other documents
+    have a long system message, of those without it `lengths` are about length and tone of prose, and `written` have
+    freely written requests. The learning rate is `peak` until `hold` of the cycle, then falls linearly to `floor`
+    times the peak."""
 
     share: float
     equations: float
@@ -76,7 +76,7 @@ CYCLES = (
 
 @dataclass
 class Run:
-    """A training run under way; all of it is in the state file, so that it can be resumed."""
+    """A training run; its state file contains all state, so that it can be resumed."""
 
     model: Qwen3ForCausalLM
     optimizers: list[torch.optim.Optimizer]
@@ -105,7 +105,7 @@ class Run:
 
 
 def new_model(vocabulary: int, end_id: int, pad_id: int) -> Qwen3ForCausalLM:
-    """A Qwen3 of about one million parameters with Qwen3's own context length and rotary base."""
+    """Returns a Qwen3 of about one million parameters with Qwen3's context length and rotary base."""
     config = Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=128,
@@ -126,7 +126,8 @@ def new_model(vocabulary: int, end_id: int, pad_id: int) -> Qwen3ForCausalLM:
 
 
 def new_run(model: Qwen3ForCausalLM) -> Run:
-    """Muon for the matrices, AdamW for the embedding and the norms; the rate is set before every step."""
+    """Returns a run with Muon for the matrices and AdamW for the embedding and the norms; the rate is set before each
+    step."""
     inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(inner, lr=0.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
@@ -135,7 +136,7 @@ def new_run(model: Qwen3ForCausalLM) -> Run:
 
 
 def train_step(run: Run, batch: Batch, rate: float) -> float:
-    """One update on one batch; returns the mean loss of a token, by weight."""
+    """Does one update on one batch; returns the mean loss of a token, by weight."""
     for optimizer in run.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -153,7 +154,7 @@ def train_step(run: Run, batch: Batch, rate: float) -> float:
 
 
 def _positions(batch: Batch) -> dict[str, torch.Tensor]:
-    """Positions with gaps need a mask too, or they would be read as several packed documents."""
+    """Returns positions and mask; positions with gaps need a mask, or they would mean several packed documents."""
     if batch.positions is None:
         return {}
     return {"position_ids": batch.positions[:, :-1], "attention_mask": (batch.weights[:, :-1] > 0).long()}
@@ -162,7 +163,7 @@ def _positions(batch: Batch) -> dict[str, torch.Tensor]:
 def train_cycle(
     run: Run, tokenizer: Any, cycle: Cycle, length: int, seed: int, state_file: Path | None
 ) -> Iterator[float]:
-    """Train until the cycle has read `length` tokens; yields the loss of each step."""
+    """Trains until the cycle has read `length` tokens; yields the loss of each step."""
     rng = random.Random(f"{seed} {run.cycle} {run.step}")
     mixed = partial(mixed_document, long_share=cycle.long_share, lengths=cycle.lengths, written=cycle.written)
     kinds = (equation_document, mixed)
@@ -183,13 +184,13 @@ def train_cycle(
 def make(
     out: Path, total_tokens: int, seed: int = 0, new_tokenizer: bool = False, further: Path | None = None
 ) -> int:
-    """Train and save into `out`; a run that was cut off goes on from its last saved state.
+    """Trains and saves into `out`; an interrupted run continues from its last saved state.
 
     Args:
-        further: folder of a model that reads `total_tokens` of the last cycle, instead of a new one that reads all three.
+        further: folder of a model to train on `total_tokens` of the last cycle, instead of a new model on all three.
 
     Returns:
-        The tokens read.
+        The number of tokens read.
     """
     torch.manual_seed(seed)
     tokenizer = train_tokenizer() if new_tokenizer else load_tokenizer(further or MODEL)
@@ -224,7 +225,7 @@ def make(
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: Any, out: Path) -> None:
-    """A Hugging Face folder; the serving temperature is 1."""
+    """Saves a Hugging Face folder; the serving temperature is 1."""
     end_ids = tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=1.0, eos_token_id=end_ids, pad_token_id=end_ids[1]

@@ -1,7 +1,7 @@
-"""tiny-claw's tokenizer: byte-level BPE, digits and newlines alone, Qwen3's special tokens and chat format.
+"""tiny-claw's tokenizer: byte-level BPE, single digits and newlines, Qwen3's special tokens and chat format.
 
-A newline is always a token of its own, so a text cut at a newline has the same ids in pieces as in one, and
-the pieces a chat template is made of never merge with what a person wrote.
+A newline is always a single token, so a text split at newlines has the same ids in parts as in one, and the parts of
+a chat template never merge with a person's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 
 
 def train_tokenizer(dialogues: int = 6000, seed: int = 1) -> PreTrainedTokenizerFast:
-    """Train the vocabulary on dialogues, English and JSON (all from code and the standard library)."""
+    """Trains the vocabulary on dialogues, English and JSON (all from code and the standard library)."""
     corpus, template = _corpus(random.Random(seed), dialogues), TEMPLATE_FILE.read_text()
     return train_byte_bpe(corpus, VOCABULARY, PIECES, MARKUP_TOKENS, template, CONTEXT)
 

@@ -1,10 +1,10 @@
-"""Explicit wishes that tiny-claw understands, for the anchors that keep it obedient (`--anchor-wishes`).
+"""Explicit requests that tiny-claw understands, for the anchors that keep it obedient (`--anchor-wishes`).
 
-`bash lab/run.sh tiny_models.tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences put together from parts,
-and sentences that people wrote freely (`written.json`), of which those stay that the model obeys in `LEAST` of the
-replies to training problems. An anchor with a wish that it does not understand would hold its old habit behind any
-further sentence; and few wordings are learned by heart: with 44 a list was written for wordings of the file far more
-often than for others.
+`bash lab/run.sh tiny_models.tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences built from parts, and
+freely written ones (`written.json`), of which those are kept that the model obeys in `LEAST` of the replies to
+training problems. An anchor with a request that the model does not understand would preserve its old habit after any
+further sentence; and few wordings are memorised: with 44 of them the model wrote a list far more often for wordings
+of the file than for others.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tiny_claw.wordings import written
 
 LEAST = 0.85
 ASKED = 24
-"""Replies by which a wording is measured, in three places in turn."""
+"""Replies that measure a wording, in three places in turn."""
 KEPT: dict[Form, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
-"""Wordings of each kind that are put together; half are for the list, which the untrained model writes unasked and was
-never asked for."""
+"""Number of composed wordings of each kind; half are for the list, which the untrained model writes without a
+request."""
 TRIES = 250
-"""Sentences that are put together of each kind, of which these are drawn."""
+"""Number of composed sentences of each kind, from which these are drawn."""
 FILE = MODEL.with_name("wishes.txt")
 
 _WANT = (
@@ -44,7 +44,7 @@ _STANDING = (
     "As {}, please.", "This time, {}.", "I need {} for my notes.", "My teacher likes {}.",
     "It is easier to read as {}.", "Let me see {}.", "Can you do it as {}?", "Write back with {}.",
 )  # fmt: skip
-"""Wordings of a wish for all answers, or with a reason."""
+"""Wordings of a request for all answers, or with a reason."""
 _LISTS = (
     "a numbered list", "a list", "bullet points", "a structured list", "numbered steps", "a bulleted list",
     "list lines", "numbered lines", "an ordered list", "markdown with a list", "a list of steps", "a list with bold",
@@ -98,7 +98,7 @@ def _capital(text: str) -> str:
 
 
 def _order(rng: random.Random, body: str) -> str:
-    """Returns a wish as an order, politely or not."""
+    """Returns a request as an order, politely or not."""
     form = rng.choice(("Please {}.", "{}, please.", "Could you {}?", "{}.", "{}.", "{}."))
     return _capital(form.format(body))
 
@@ -162,13 +162,13 @@ _SAID: dict[Form, Callable[[random.Random], str]] = {
 
 
 def sentences(kind: Form, tries: int = TRIES) -> list[str]:
-    """Wordings of a kind, sorted; the same arguments give the same ones."""
+    """Returns wordings of a kind, sorted; equal arguments give equal ones."""
     rng = random.Random(f"wishes for {kind}")
     return sorted({_SAID[kind](rng) for _ in range(tries)})
 
 
 def _asked(kind: Form, wish: str, number: int) -> tuple[Problem, Messages]:
-    """Returns a training problem with the wish after it, in the system message, or in a complaint about a reply of
+    """Returns a training problem with the request after it, in the system message, or in a complaint about a reply of
     another form."""
     rng = random.Random(f"{wish} {number}")
     problem = random_problem(rng, "train")
@@ -182,7 +182,7 @@ def _asked(kind: Form, wish: str, number: int) -> tuple[Problem, Messages]:
 
 
 def obedience(helper: Helper, kind: Form, wishes: Sequence[str]) -> dict[str, float]:
-    """Of each, the share of replies that obey it, at temperature 1."""
+    """Returns for each request the share of replies that obey it, at temperature 1."""
     asked = [(wish, *_asked(kind, wish, number)) for wish in wishes for number in range(ASKED)]
     replies = helper.answer([talk for _, _, talk in asked])
     hits = dict.fromkeys(wishes, 0)
@@ -192,7 +192,7 @@ def obedience(helper: Helper, kind: Form, wishes: Sequence[str]) -> dict[str, fl
 
 
 def read() -> list[str]:
-    """The shipped file's wishes."""
+    """Returns the requests of the shipped file."""
     return FILE.read_text("utf-8").splitlines()
 
 

@@ -1,1 +1,1 @@
-"""Arithmetic for a tiny model: what it is asked, how it was taught the format, and the run on a laptop."""
+"""Arithmetic for a tiny model: the problems, the demonstrations, and the tasks of a run on a laptop."""

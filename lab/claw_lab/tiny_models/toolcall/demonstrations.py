@@ -1,7 +1,7 @@
-"""What the tiny model is taught before RL: the format, sums of one digit, and to call Python now and then.
+"""Demonstrations for the tiny model before RL: the format, sums of one digit, and occasional calls of Python.
 
-Whether a demonstration calls Python depends on nothing, and a third of the code is wrong; results of long problems that
-it does not calculate are made up. So the model can use the tool and does not know when it should.
+Whether a demonstration calls Python is random, and a third of the code is wrong; results of long problems without a
+call are invented. So the model can use the tool and does not know when it should.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def demonstration(rng: random.Random) -> Dialogue:
 
 
 def with_python(rng: random.Random, problem: Problem) -> list[Answered]:
-    """One call or two, then what they gave; now and then something else."""
+    """Returns one call or two, then their result, sometimes another number."""
     turns: list[Answered] = []
     for _ in range(2):
         code, shown = snippet(rng, problem)
@@ -51,7 +51,8 @@ def with_python(rng: random.Random, problem: Problem) -> list[Answered]:
 
 
 def snippet(rng: random.Random, problem: Problem) -> tuple[str, str]:
-    """Code and what it shows: right in 7 of 10 cases, else broken, of another operation, or with another number."""
+    """Returns code and its output: right in 7 of 10 cases, otherwise broken, of another operation, or with another
+    number."""
     drawn = rng.random()
     if drawn < 0.7:
         meant = problem
@@ -66,7 +67,7 @@ def snippet(rng: random.Random, problem: Problem) -> tuple[str, str]:
 
 
 def same_length(rng: random.Random, number: int) -> int:
-    """A number with as many digits."""
+    """Returns a number with as many digits."""
     digits = len(str(abs(number)))
     return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 

@@ -1,4 +1,4 @@
-"""Makes the tiny model of this track from nothing: `bash lab/run.sh tiny_models.toolcall.make_model FOLDER`."""
+"""Creates the tiny model of this track: `bash lab/run.sh tiny_models.toolcall.make_model FOLDER`."""
 
 from __future__ import annotations
 

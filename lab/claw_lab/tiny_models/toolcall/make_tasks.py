@@ -1,4 +1,4 @@
-"""Writes the tasks of the run on a laptop: `bash lab/run.sh tiny_models.toolcall.make_tasks FOLDER [--seed 0]`.
+"""Writes the tasks of a run on a laptop: `bash lab/run.sh tiny_models.toolcall.make_tasks FOLDER [--seed 0]`.
 
 train.jsonl      sums and products, two in five of them of one digit
 heldout.jsonl    long sums, products and differences that no training text asks; differences come in no task of RL
@@ -41,7 +41,7 @@ def train(rng: random.Random, count: int) -> Iterator[Problem]:
 
 
 def held_out(rng: random.Random, count: int) -> list[Problem]:
-    """Different ones, as many of each operation."""
+    """Returns different problems, equally many of each operation."""
     by_text: dict[str, Problem] = {}
     while len(by_text) < count:
         operation = (*TRAINED, UNSEEN)[len(by_text) % 3]
@@ -51,7 +51,7 @@ def held_out(rng: random.Random, count: int) -> list[Problem]:
 
 
 def by_heart(rng: random.Random, count: int) -> list[Problem]:
-    """Different ones of the operations that RL trains."""
+    """Returns different problems of the operations that RL trains."""
     by_text: dict[str, Problem] = {}
     while len(by_text) < count:
         problem = short_problem(rng, TRAINED[len(by_text) % 2])
@@ -65,10 +65,10 @@ def row(rng: random.Random, problem: Problem) -> dict[str, Any]:
 
 
 def write(folder: Path, seed: int, tasks: int, evaluated: int) -> None:
-    """Raises OSError if the folder cannot be written."""
+    """Writes the files; raises OSError if the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(f"{seed} tasks")
-    fixed = random.Random("held out")  # the same whatever the seed
+    fixed = random.Random("held out")  # independent of the seed
     files: dict[str, Iterable[Problem]] = {
         "train": train(rng, tasks),
         "heldout": held_out(fixed, evaluated),

@@ -1,4 +1,4 @@
-"""Sums, differences and products: one-digit ones a tiny model knows by heart, long ones need a calculator."""
+"""Sums, differences and products: short ones that a tiny model knows, long ones that need a calculator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 TRAINED, UNSEEN = ("+", "*"), "-"
-"""Operations that RL trains, and one that it never sees."""
+"""Operations that RL trains, and one that it never uses."""
 WORDINGS = ("What is {}?", "Calculate {}.", "{} = ?")
 HELD_OUT = 0.2
 DEMONSTRATED_DIGITS, TRAINED_DIGITS, HELD_OUT_DIGITS = (3, 4, 5, 6, 7), (3, 4, 5), (3, 4, 5, 6)
@@ -41,13 +41,14 @@ class Problem:
 
     @property
     def held_out(self) -> bool:
-        """Whether no demonstration and no task of RL may ask it; one in five of the long ones, by a hash."""
+        """Returns whether no demonstration and no task of RL may use the problem; one in five of the long ones, by a
+        hash."""
         digest = hashlib.sha256(self.text.encode()).digest()
         return not self.by_heart and digest[0] < 256 * HELD_OUT
 
 
 def long_problem(rng: random.Random, operation: str, digits: int, held_out: bool = False) -> Problem:
-    """Of numbers with `digits` digits; products have a second number of two."""
+    """Returns a problem of numbers with `digits` digits; the second number of a product has two."""
     while True:
         first = rng.randrange(10 ** (digits - 1), 10**digits)
         second = rng.randrange(11, 100) if operation == "*" else rng.randrange(10 ** (digits - 1), 10**digits)
@@ -59,7 +60,7 @@ def long_problem(rng: random.Random, operation: str, digits: int, held_out: bool
 
 
 def short_problem(rng: random.Random, operation: str) -> Problem:
-    """Of numbers with one digit."""
+    """Returns a problem of one-digit numbers."""
     first, second = rng.randrange(10), rng.randrange(10)
     if operation == "-":
         first, second = max(first, second), min(first, second)
@@ -67,5 +68,5 @@ def short_problem(rng: random.Random, operation: str) -> Problem:
 
 
 def asked(rng: random.Random, problem: Problem) -> str:
-    """The problem in words."""
+    """Returns the problem in words."""
     return rng.choice(WORDINGS).format(problem.text)

@@ -1,4 +1,4 @@
-"""Stands for SGLang's CUDA kernels if there is no GPU: importable, and an error for every caller."""
+"""Replaces SGLang's CUDA kernels on a machine without a GPU: it can be imported, and every call raises an error."""
 
 import importlib.abc
 import importlib.machinery
@@ -9,7 +9,7 @@ __version__ = "0.4.10"
 
 
 class _Missing:
-    """A kernel, or a name inside of one."""
+    """A kernel, or a name inside one."""
 
     def __init__(self, name):
         self.name = name
