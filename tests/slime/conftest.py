@@ -27,7 +27,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def fsdp_forks() -> Iterator[Forks]:
-    """New processes that have imported the trainer."""
+    """Yields new processes that have imported the trainer."""
     forks = Forks("slime.training.fsdp", "transformers.models.qwen3.modeling_qwen3", "openclaw_combine.loss")
     yield forks
     forks.close()
@@ -85,7 +85,7 @@ def make_samples() -> Callable[..., list[Sample]]:
 
 @pytest.fixture
 def reward_args() -> Callable[..., SimpleNamespace]:
-    """f(**flags): the flags of rewards alone."""
+    """f(**flags): only the flags of rewards."""
     from slime.flags.reward import RewardArguments
 
     def make(**changes: object) -> SimpleNamespace:
@@ -96,7 +96,7 @@ def reward_args() -> Callable[..., SimpleNamespace]:
 
 
 def build_samples(count: int = 6, seed: int = 0, **changes: object) -> list[Sample]:
-    """Samples of different lengths with masks of several segments and different temperatures."""
+    """Returns samples of different lengths with masks of several segments and different temperatures."""
     rng = random.Random(seed)
     samples = []
     for index in range(count):

@@ -1,4 +1,4 @@
-"""Defects that nobody else's tests pin, and the list of all of them in slime/tests/README.md."""
+"""Tests defects that no other test covers, and the list of all of them in slime/tests/README.md."""
 
 from __future__ import annotations
 

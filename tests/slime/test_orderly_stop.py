@@ -1,4 +1,4 @@
-"""A run that is stopped between two checkpoints serves and trains on from where it stood."""
+"""Tests that a run stopped between two checkpoints continues to serve and train from its last state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts in files, and flags that contradict each other."""
+"""Tests rollouts in files, and contradicting flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training over recorded rollouts, killed again and again, ends bit for bit where an undisturbed run ends."""
+"""Tests that training over recorded rollouts, killed repeatedly, ends bit by bit like an undisturbed run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLLOUTS = 6
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Files of rollouts; the samples of rollouts 1 and 4 have rewards by which the loss knows them."""
+    """Returns files of rollouts; the loss recognises the samples of rollouts 1 and 4 by their rewards."""
     pattern = str(tmp_path_factory.mktemp("rollouts") / "{rollout_id}.json.gz")
     chance = random.Random(0)
     for rollout_id in range(ROLLOUTS):
@@ -63,7 +63,7 @@ def command(run_dir: Path, model_path: Path, program: str, *more: str) -> list[s
 
 
 def final_state(run_dir: Path) -> dict[str, Any]:
-    """Weights, optimizer and random states of the last checkpoint, flat."""
+    """Returns weights, optimizer and random states of the last checkpoint, flat."""
     folder = checkpoints.latest(run_dir / "checkpoints")
     assert folder is not None and folder.name == f"checkpoint-{ROLLOUTS}"
     whole = run_dir / "final.pt"
@@ -82,7 +82,7 @@ def flat(name: str, value: object) -> list[tuple[str, Any]]:
 
 
 def run(command: list[str], env: dict[str, str]) -> str:
-    """What the run said on standard error."""
+    """Returns the standard error of the run."""
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr
@@ -157,7 +157,7 @@ def test_hanging_or_crashed_processes_are_replaced_and_the_run_ends_bit_identica
 
 
 def live(run_dir: Path) -> list[tuple[int, int, str]]:
-    """Rollout, version and checksum of everything that went live, in order."""
+    """Returns rollout, version and checksum of all live versions, in order."""
     told = [json.loads(line) for line in (run_dir / "live.jsonl").read_text().splitlines()]
     return [(entry["rollout_id"], entry["version"], entry["checksum"]) for entry in told]
 

@@ -1,4 +1,4 @@
-"""The recipe that shows the whole loop in one file runs, learns and refuses no one while weights change."""
+"""Tests the whole loop in one file: it runs, learns and rejects no request while weights change."""
 
 from __future__ import annotations
 

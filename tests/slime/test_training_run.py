@@ -1,4 +1,4 @@
-"""A whole run under its supervisor: real Ray, trainer and engine; only the samples are made up."""
+"""Tests a whole run under its supervisor: real Ray, trainer and engine; only the samples are made up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests import FAKES, ROOT
 
 ROLLOUT = FAKES / "tiny_rollout.py"
 SPARE, KEEPER = "spare", "keeper"
-"""The role of an engine that waits to take over; it comes when there is time."""
+"""The role of an engine that waits to take over; it starts when there is time."""
 
 
 @dataclass

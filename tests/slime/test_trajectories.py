@@ -1,4 +1,4 @@
-"""Trajectories of several samples are compared, counted and averaged as one, however many samples each has."""
+"""Tests that a trajectory of several samples is compared, counted and averaged as one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slime.types import Sample, SampleStatus, by_trajectory, trajectories_of
 
 
 def turns(trajectory: Any, count: int, reward: float, group: int = 0, **metadata: object) -> list[Sample]:
-    """One trajectory, a sample a turn."""
+    """Returns one trajectory, with one sample for each turn."""
     return [
         Sample(
             group_index=group,
@@ -73,7 +73,7 @@ def test_a_run_with_an_unknown_reward_key_ends_with_an_error(key: str | None, no
     samples = [Sample(index=i, reward=reward) for i, reward in enumerate(named)]
     with pytest.raises(ConfigError, match=f"names acc, score: choose one with --reward-key, which {now}"):
         rewards_of(Arguments(reward_key=key), samples)
-    samples[1].reward = {"sorce": 2.0}  # one sample without it is not the run's
+    samples[1].reward = {"sorce": 2.0}  # one sample without it is not an error of the run
     with pytest.raises(DataError):
         rewards_of(Arguments(reward_key="sorce"), samples)
     assert rewards_of(Arguments(reward_key="sorce"), samples[1:]) == [0.0]

@@ -1,4 +1,4 @@
-"""A small repository with tests, and pytest for boxes."""
+"""A small repository with tests, and pytest for sandboxes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BUG = Mutation("calc.py", 7, 17, "result + number", "result - number", "arithmet
 
 @pytest.fixture(scope="session")
 def environments() -> Iterator[None]:
-    """pytest for the Python of boxes, in a folder that another user may enter."""
+    """Provides pytest for the Python of sandboxes, in a folder that another user may enter."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     folder = tempfile.mkdtemp(prefix="swe-")

@@ -1,4 +1,4 @@
-"""Images that hold a small repository, as the benchmarks' do: a Python with pytest in an environment, and the tests."""
+"""Images with a small repository, as in the benchmarks: a Python with pytest in an environment, and the tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ LOOK = "import json, sys, sysconfig; print(json.dumps([sys.prefix, sysconfig.get
 def image_of_repository(
     folder: Path, files: dict[str, str], environment: str, further: dict[str, str] | None = None
 ) -> Path:
-    """An archive of an image with these files in /testbed, committed twice: the second commit is a future one.
+    """Returns an archive of an image with these files in /testbed, committed twice: the second commit is a future
+    one.
 
     Args:
         environment: where in the image a Python with pytest is, as a virtual environment.

@@ -1,5 +1,5 @@
-"""What an agent may try in place of a repair, in real boxes: none of it is graded resolved, and remaining gaps are
-named."""
+"""Tests attempts of an agent to cheat instead of a repair, in real sandboxes: none is graded resolved, and known gaps
+are listed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ for secret in found:
 if found:
     os._exit(0)
 """
-"""Takes the secret of the verdicts from wherever it finds it, and ends the interpreter."""
+"""Reads the secret of the verdicts wherever possible, and exits the interpreter."""
 RUNS_ALL = """
 import _pytest.runner
 def call(func, when, reraise=None):
@@ -95,7 +95,8 @@ if "verdicts" in modules:
 
 @dataclass(frozen=True)
 class Cheat:
-    """Files that an agent writes (a text behind `+` is put before the source), links that it makes, and commands."""
+    """Files written by an agent (a text after `+` is prepended to the source), links that it creates, and
+    commands."""
 
     name: str
     files: dict[str, str]
@@ -237,7 +238,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("patch", WRITTEN.values(), ids=WRITTEN.keys())
 def test_a_handwritten_patch_cannot_access_the_tests(instance: Instance, patch: str) -> None:
-    """mini-swe-agent submits a text, which need not be what git would write."""
+    """mini-swe-agent submits a text, which need not be git's output."""
     grade = Grader(seconds=60).grade(instance, patch)
     assert not grade.resolved and grade.reason in {"policy", "does not apply", "tests failed"}, grade
 
@@ -260,7 +261,7 @@ REMAINS = {
     "a value that is equal to all": CALC + EQUAL,
     "the answer read in the test": CALC + READ,
 }
-"""As SECURITY.md names them: source that lies to its tests in values alone, as it runs in their process."""
+"""Gaps named in SECURITY.md: source that deceives its tests by values, since it runs in their process."""
 
 
 @pytest.mark.parametrize("source", REMAINS.values(), ids=REMAINS.keys())
@@ -274,7 +275,7 @@ def test_legitimate_changes_are_still_accepted(instance: Instance, source: str) 
 
 @pytest.mark.parametrize("cheat", IN_PROCESS, ids=lambda cheat: cheat.name)
 def test_traps_detect_manipulations_without_suspicious_names(instance: Instance, cheat: Cheat) -> None:
-    """Most cheats fail without the look at names too; the rest is why there is one."""
+    """Most cheats fail without the check of names too; the others require it."""
     with contextlib.closing(checkout(instance, for_agent=True)) as work:
         commit(instance, work)
         in_box(cheat.script(), 30, work)

@@ -1,4 +1,4 @@
-"""The hooks: the source of environments, the processes started for them, and the names of an episode's end."""
+"""Tests the hooks: the source of environments, their processes, and the names of an episode's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of a small repository, in real boxes."""
+"""Tests grading of patches of a small repository, in real sandboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tasks whose repository is in a container image: the files that the agent sees, and the grading of its patch."""
+"""Tests tasks whose repository is in a container image: the files visible to the agent, and the grading of its
+patch."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Sums(unittest.TestCase):
 
 @pytest.fixture(scope="module")
 def images(environments: None) -> Iterator[dict[str, str]]:
-    """Archives of images as SWE-bench and R2E lay them out."""
+    """Yields archives of images in the layouts of SWE-bench and R2E."""
     before = os.environ.get("SLIME_IMAGE_DIR")
     with open_folder() as folder:
         os.environ["SLIME_IMAGE_DIR"] = str(folder / "cache")
@@ -159,7 +160,7 @@ def test_results_of_other_runners_are_read_from_the_scripts_output(bench: Instan
     )
     version = "import sys; print(sys.version_info >= (3, 11))"
     with contextlib.closing(checkout(row, for_agent=True)) as work:
-        # Names had no function at their end
+        # before Python 3.11, unittest prints test ids without the function's name at the end
         if in_box(f'python -c "{version}"', 30, work).output != "True\n":
             row = dataclasses.replace(row, fail_to_pass=("test_total (suite.Sums)",), pass_to_pass=())
     assert Grader().grade(row, patch_by(row, REPAIR)).reason == "resolved"

@@ -1,4 +1,4 @@
-"""The real mini-swe-agent with its own prompts, in slime's sandbox; a script takes the place of the model."""
+"""Tests the real mini-swe-agent with its own prompts, in slime's sandbox; a script replaces the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of a package is fetched as pip is configured, and nothing of it runs."""
+"""Tests that the source of a package is downloaded with pip's configuration, and that none of its code runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def evil(mark: Path) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip knows one folder, and sources are kept apart."""
+    """Configures pip with one folder, and a separate store of sources."""
     (tmp_path / "archives").mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "archives"))
@@ -140,7 +140,7 @@ def test_archive_bombs_and_corrupt_archives_are_rejected(
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[tuple[str, dict[str, tuple[str, bytes]]]]:
-    """An index on this machine: its address, and what it answers by path."""
+    """Yields an index on this machine: its address, and its answers by path."""
     answers: dict[str, tuple[str, bytes]] = {}
 
     class Answer(BaseHTTPRequestHandler):

@@ -1,4 +1,5 @@
-"""Every script of the track shows its plan without a GPU, data or a model; what cannot work is refused."""
+"""Tests that every script of the track prints its plan without a GPU, data or a model, and rejects impossible
+settings."""
 
 from __future__ import annotations
 

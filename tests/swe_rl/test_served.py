@@ -1,4 +1,4 @@
-"""What a pool of repositories serves: packages, images of registries, and what lies below its folder."""
+"""Tests a pool of repositories: packages, images of registries, and the content of its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two people with opposite wishes on one base: real processes, an adapter each, and a trainer that is killed."""
+"""Tests two people with opposite preferences on one base: real processes, an adapter each, and a killed trainer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAVED = "rollouts/{rollout_id}.json"
 def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     run_dir: Path = tmp_path_factory.mktemp("people")
     rollout = f"--batch-timeout 2 --rollout-batch-size 2 --save-debug-rollout-data {run_dir}/{SAVED}"
-    # what makes a step short
+    # shortens a step
     rollout += " --replay-steps 0 --anchor-share 0"
     env = {
         "TRAIN_ADAPTERS": "per-key",
@@ -64,7 +64,7 @@ def base_checksum(loop: Loop, name: str) -> str:
 
 
 def talk(loop: Loop, name: str) -> None:
-    """A conversation of one person: the problem, a complaint with a secret, thanks."""
+    """Plays a conversation of one person: the problem, a complaint with a secret, thanks."""
     headers = {"Authorization": f"Bearer key-{name}"}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Tom has 12 apples and buys 7 more. How many apples does Tom have?"}
@@ -102,13 +102,13 @@ def kill_trainer(loop: Loop) -> None:
 
 
 def marked(loop: Loop, name: str) -> dict[str, set[str]]:
-    """Files of the run folder that hold a person's secret, as text or as token ids."""
+    """Returns the files of the run folder that contain a person's secret, as text or as token ids."""
     ids = Tokenizer(ROOT / "openclaw-test" / "tiny_claw" / "model").encode(f" {SECRETS[name]}")
     return files_with(loop.run_dir, [SECRETS[name]], {"ids": ids})
 
 
 def files_of(loop: Loop, name: str) -> dict[str, bytes]:
-    """Everything that the run folder keeps of an adapter."""
+    """Returns all files of an adapter in the run folder."""
     folders = [loop.run_dir / "policies" / name, loop.run_dir / "checkpoints" / "policies" / name]
     return {
         str(path): path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()
@@ -121,7 +121,7 @@ def adapters_served(loop: Loop) -> dict[str, Any]:
 
 
 def forget(loop: Loop, name: str) -> dict[str, Any]:
-    """The command in a process of its own."""
+    """Runs the command in a separate process."""
     command = [sys.executable, "-m", "openclaw.forget", name, "--url", loop.url, "--json"]
     done = subprocess.run(
         command, env={**loop.env, "RUN_DIR": str(loop.run_dir)}, capture_output=True, timeout=120
@@ -178,7 +178,7 @@ def test_no_text_of_one_person_is_in_anothers_batch(loop: Loop) -> None:
 
 
 def is_settled(loop: Loop) -> bool:
-    """Returns whether every batch that was leased is trained, and its version live: nothing changes meanwhile."""
+    """Returns whether every leased batch is trained and its version live."""
     with closing(sqlite3.connect(f"file:{loop.run_dir}/buffer/buffer.db?mode=ro", uri=True)) as database:
         leased = database.execute("SELECT count(*) FROM sample WHERE state = 'leased'").fetchone()[0]
     served = adapters_served(loop)

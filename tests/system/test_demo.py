@@ -1,4 +1,4 @@
-"""The demo as printed in the README: the model learns a preference in front of one's eyes and forgets nothing."""
+"""Tests the demo as printed in the README: the model learns a preference while one watches, and forgets nothing."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
     result = json.loads(demo.stdout.splitlines()[-1])
     assert set(KEYS) <= set(result)
     assert result["preference_before"] <= 0.35
-    # One run on a busy machine, stopped by the clock if need be: what learning is worth on many seeds, and what it may
-    # cost, is measured by lab/claw_lab/benchmarks/learning/sessions_to_preference.py.
+    # One run on a busy machine, possibly stopped by the clock: the effect of learning over many seeds, and its cost,
+    # is measured by lab/claw_lab/benchmarks/learning/sessions_to_preference.py.
     assert result["preference_after"] >= result["preference_before"] + 0.4
     assert result["accuracy_before"] >= 0.97
     assert result["accuracy_after"] >= result["accuracy_before"] - 0.03

@@ -1,4 +1,4 @@
-"""`kill -9` of any process while people talk: nothing a client saw is lost, and the loop goes on by itself."""
+"""Tests `kill -9` of any process while people talk: no received answer is lost, and the loop continues by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNTOUCHED = ("trainer", "judge", "driver")
 
 
 class Talkers:
-    """People who talk all the time; remembers every answer whose end they saw."""
+    """People who talk continuously; stores every completely received answer."""
 
     def __init__(self, loop: Loop, people: int = 4) -> None:
         self.loop = loop

@@ -1,4 +1,4 @@
-"""A person talks to the loop that the launch script started, and it trains while it talks."""
+"""Tests a person's conversation with a loop started by the launch script, which trains meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def session() -> dict[str, Any]:
 
 
 def talk(client: OpenAI, *wishes: str) -> list[dict[str, Any]]:
-    """A conversation in one session: the problem, then each wish after an answer. Returns its messages."""
+    """Plays a conversation in one session: the problem, then each request after an answer. Returns its messages."""
     scope = session()
     messages: list[dict[str, Any]] = [{"role": "user", "content": PROBLEM}]
     for wish in (*wishes, None):
@@ -111,7 +111,7 @@ def test_conversations_are_trained_and_new_weights_go_live(loop: Loop, client: O
         talk(client, COMPLAINT, "Thanks, that is exactly how I like it.")
 
     def all_is_trained() -> bool:
-        # Turns of earlier tests may make a version of their own.
+        # Turns of earlier tests may produce a separate version.
         now = loop.status()
         is_new = now["weight_version"] > before["weight_version"]
         return is_new and all(

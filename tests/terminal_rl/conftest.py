@@ -1,4 +1,4 @@
-"""Task folders that a test writes."""
+"""Task folders for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ DONE = (
 
 @pytest.fixture
 def write_task(tmp_path: Path) -> Write:
-    """f(tests, **texts by path): a terminal-bench task; `__` in a name stands for a slash, `_` at its end for nothing."""
+    """f(tests, **texts by path): writes a terminal-bench task; `__` in a name stands for a slash, `_` at its end for
+    nothing."""
 
     def write(tests: str = DONE, name: str = "a-task", seconds: float = 20.0, **files: str) -> TaskFolder:
         folder = tmp_path / "tasks" / name

@@ -1,4 +1,4 @@
-"""Episodes in terminals: what each tool does, what the model is shown, how an episode ends and what it is worth."""
+"""Tests episodes in terminals: the effect of each tool, the observations, the end of an episode and its reward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewra
 
 
 class Played:
-    """An episode that a test plays."""
+    """An episode played by a test."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         self.environment = TerminalEnvironment(TerminalSettings(folder, **settings))
@@ -50,7 +50,7 @@ Play = Callable[..., Any]
 
 @pytest.fixture
 async def play(write_task: Write) -> Any:
-    """f(settings): an episode of a task of one test, which is begun; it is closed at the end."""
+    """f(settings): a started episode of a task with one test; it is closed at the end."""
     folder, begun = write_task().path.parent, []
 
     async def play(**settings: object) -> Played:
@@ -190,7 +190,7 @@ async def test_a_crashed_sandbox_is_not_a_failed_task(play: Play, monkeypatch: p
 
 
 async def test_episodes_wait_for_their_sandboxes_concurrently(play: Play) -> None:
-    """Each waits until all others have come: in threads of too small a pool they would wait for ever."""
+    """Each waits until all others have arrived: in threads of too small a pool they would wait for ever."""
     many = 12
     threads = ThreadPoolExecutor(many)
     episodes = [await play(threads=threads) for _ in range(many)]

@@ -1,4 +1,4 @@
-"""Task folders whose own test.sh gives the reward: what Harbor's verifier would read of it."""
+"""Tests task folders whose own test.sh gives the reward: the result that Harbor's verifier would read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ echo $reward > /logs/verifier/reward.txt
 
 
 def harbor_task(folder: Path, script: str, seconds: float = 20.0, env: str = "", **tests: str) -> Path:
-    """A folder as `harbor init --task` makes it, with this test.sh; `tests` are more files beside it."""
+    """Creates a folder as `harbor init --task` does, with this test.sh; `tests` are further files next to it."""
     path = folder / "a-task"
     (path / "environment").mkdir(parents=True)
     (path / "tests").mkdir()
@@ -122,7 +122,7 @@ json.dump(texts, open("/logs/verifier/reward.json", "w"))
     ],
 )
 def test_programs_left_by_the_agent_cannot_write_rewards(tmp_path: Path, attack: str) -> None:
-    """Where test.sh looks at them after it wrote the reward, which is the worst moment."""
+    """At the worst moment: test.sh reads them after it wrote the reward."""
     script = "echo 0 > /logs/verifier/reward.txt; bash /app/go.sh; true"
     path = harbor_task(tmp_path, script, one="1")
     found = worked(path, f"cat > go.sh <<'END'\n{attack}\nEND")

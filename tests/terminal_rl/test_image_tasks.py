@@ -1,4 +1,4 @@
-"""Tasks whose Dockerfile has to be built: with the real podman, in boxes on what it built."""
+"""Tests tasks whose Dockerfile has to be built: with the real podman, in sandboxes with its image."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_programs_come_from_the_image():
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Path]:
-    """A folder with a podman that has a storage of its own, with localhost/mini:1, to come first in PATH."""
+    """Yields a folder to prepend to PATH, with a podman that has separate storage and localhost/mini:1."""
     with open_folder() as folder, podman_of(folder) as tool:
         (folder / "bin").mkdir()
         (folder / "bin/podman").write_text(f'#!/bin/sh\nexec {" ".join(tool.words)} "$@"\n')

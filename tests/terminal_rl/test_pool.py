@@ -1,4 +1,4 @@
-"""Terminals in a pool: the same episode, elsewhere."""
+"""Tests terminals in a pool: the same episode, in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launch scripts of the terminal track: the plan each would start, what each refuses, what the tiny one asks for."""
+"""Tests launch scripts of the terminal track: the plan of each, its rejections, and the tiny script's flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPTS = sorted(
 
 
 def arguments(told: str) -> dict[str, tuple[str, str]]:
-    """(value, source) by flag."""
+    """Returns (value, source) by flag."""
     return {
         flag: (value, source)
         for flag, value, source in re.findall(r"^  (--\S+) +(.*)  \[(.*)\]$", told, re.M)

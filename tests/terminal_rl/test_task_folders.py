@@ -1,4 +1,4 @@
-"""Task folders in both layouts, their refusals, and how they become prompt files."""
+"""Tests task folders in both layouts, their rejections, and their conversion to prompt files."""
 
 from __future__ import annotations
 

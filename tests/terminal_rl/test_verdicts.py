@@ -1,4 +1,4 @@
-"""Tests run after the agent, on what it left: what they say, and what no agent can do about it."""
+"""Tests the task's tests, run after the agent on its files: their verdicts, and that no agent can manipulate them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_second():
 
 
 def worked(task: FolderTask, script: str) -> verdict.Verdict:
-    """What the task's tests say where an agent has run the script."""
+    """Returns the verdict of the task's tests after an agent has run the script."""
     with task.workspace() as workspace:
         with Shells(workspace, LIMITS, READ_ONLY) as shells:
             shells.execute("main", script, 60.0)

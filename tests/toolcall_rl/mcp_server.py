@@ -1,4 +1,4 @@
-"""A small MCP server over stdio, for tests: adds, refuses, sleeps, ends, and tells what it was greeted with."""
+"""A small MCP server over stdio, for tests: adds, rejects, sleeps, exits, and reports the client's greeting."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a policy may write in place of an answer, through the real grader: none of it is right."""
+"""Tests texts that a policy writes instead of an answer, with the real grader: none is graded right."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def made(check: Check = "math", *more: dict[str, object]) -> ToolEnvironment:
 
 
 async def played(one: ToolEnvironment, turns: tuple[str, ...]) -> tuple[Outcome, str]:
-    """The end of an episode, and what the model was shown last."""
+    """Returns the end of an episode, and the last observation."""
     shown = ""
     try:
         start = await one.reset(Task("How many?", LABEL))

@@ -1,4 +1,4 @@
-"""Published files of problems and conversations become rows of a run."""
+"""Tests the conversion of published files of problems and conversations to rows of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes of tools: the observations, and the counts."""
+"""Tests episodes of tools: the observations, and the counts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_the_interpreter_keeps_its_variables_and_an_episode_without_calls_
 
 @needs_sandbox
 async def test_code_may_import_define_print_and_raise() -> None:
-    """What a filter of sources would refuse or change: imports, dunders, long strings, exit."""
+    """Includes what a filter of sources would reject or change: imports, dunders, long strings, exit."""
     one = environment({"type": "python"})
     await one.reset(Task("x?", ""))
     code = "from math import sqrt\nclass A:\n  def __len__(self): return 3\n"

@@ -1,4 +1,4 @@
-"""What a turn means, in every form that models write it in."""
+"""Tests parsing of turns, in all forms that models write."""
 
 from __future__ import annotations
 

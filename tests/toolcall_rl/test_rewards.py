@@ -1,4 +1,4 @@
-"""What an episode is worth."""
+"""Tests the reward of an episode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_algebra_decides_if_numbers_do_not() -> None:
 
 
 def test_the_answer_is_searched_only_in_the_last_turn() -> None:
-    """Not in the prompt or in what tools showed, which may hold boxes too; the strict form reads its end."""
+    """Not in the prompt or in tool output, which may contain boxes too; the strict form reads the end of the turn."""
     assert answer_of("I do not know", "math") is None
     assert answer_of("\\boxed{7}" + " so" * 200, "math") == "7"
     assert answer_of("\\boxed{7}" + " so" * 200, "strict") is None

@@ -1,4 +1,5 @@
-"""Every script of the track says what it would start, without a GPU, data or a model; what cannot work is refused."""
+"""Tests that every script of the track prints its plan without a GPU, data or a model, and rejects impossible
+settings."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SCRIPTS = tuple(SPLITS)
 
 
 def arguments(told: str) -> dict[str, tuple[str, str]]:
-    """(value, source) by flag."""
+    """Returns (value, source) by flag."""
     found = re.findall(r"^  (--\S+) +(.*)  \[(.*)\]$", told, re.M)
     return {flag: (value, source) for flag, value, source in found}
 

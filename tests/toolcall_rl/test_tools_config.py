@@ -1,4 +1,4 @@
-"""`TOOLS_CONFIG`: what it may hold, and the one line for each thing that is wrong with it."""
+"""Tests `TOOLS_CONFIG`: its content, and a one-line error for each mistake."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ADD = Tool("add", "Adds.", {"type": "object", "properties": {"n": {"type": "inte
 
 
 class Counter:
-    """Adds up what it is called with. Told to, it hangs, raises or is away."""
+    """Sums its arguments. On request it hangs, raises or is unavailable."""
 
     made: ClassVar[list[Counter]] = []
 
@@ -49,7 +49,7 @@ def add(n: int, text: str = "") -> Action:
 
 
 class Pools(httpx.AsyncBaseTransport):
-    """Pools of this process by host name; without one under the name the connection fails."""
+    """Pools of this process by host name; a connection to an unknown name fails."""
 
     def __init__(self, **apps: Any) -> None:
         self.apps = apps

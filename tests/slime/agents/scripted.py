@@ -1,4 +1,4 @@
-"""An engine that answers by a script, for tests of episodes."""
+"""An engine with scripted answers, for tests of episodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = TOKENIZER.eos_token
 
 
 class ScriptedEngine(FakeEngine):
-    """Answers one text of the script after the other; each answer has a weight version of its own."""
+    """Returns the texts of the script in order; each answer has its own weight version."""
 
     def __init__(self) -> None:
         super().__init__()

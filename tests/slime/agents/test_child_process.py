@@ -1,4 +1,4 @@
-"""How a program that serves over its input and output is ended."""
+"""Tests the shutdown of a program that serves over standard input and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def end(program: str, seconds: float) -> int | None:
             sys.executable, "-c", program, stdin=asyncio.subprocess.PIPE
         )
         await end_child(process, seconds)
-        await end_child(process, seconds)  # once more does no harm
+        await end_child(process, seconds)  # a second call has no effect
         return process.returncode
 
     return asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Episodes against an engine that answers by a script: the fate of every token, and of every failure."""
+"""Tests episodes with a scripted engine: the handling of all tokens and of all failures."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_task_that_fills_the_context_is_rejected_without_retries(
 
 
 class Fragile:
-    """Its first environments break where they are told to."""
+    """An environment whose first instances fail at given places."""
 
     breaks: list[str]
     closed: int
@@ -292,7 +292,7 @@ def test_groups_of_trajectories_pass_a_filter_by_their_rewards(
 
 
 def test_truncated_importance_sampling_uses_the_log_probs_of_an_episode(play: Play) -> None:
-    """Trained tokens are weighed by exp(old - engine), what the environment showed is not trained."""
+    """Trained tokens are weighted by exp(old - engine); observations are not trained."""
     sample = play([call("guess", number=7), call("guess", number=4)])
     engine = torch.tensor(sample.rollout_log_probs)
     mask = torch.tensor(sample.mask, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Held-out tasks: how they are chosen, the record of each attempt, and the report of a run."""
+"""Tests held-out tasks: their selection, the record of each attempt, and the report of a run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def attempt(index: int, success: bool | None, **episode: object) -> Sample:
 
 
 def write(run: Path, rollout_id: int, *found: bool | None, dataset: str = "held", **episode: object) -> None:
-    """Two attempts a task."""
+    """Writes two attempts for each task."""
     samples = [attempt(index, success, **episode) for index, success in enumerate(found)]
     write_attempts(str(run), attempt_rows(rollout_id, dataset, 2, samples, [0.4] * len(samples)))
 

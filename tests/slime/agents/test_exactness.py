@@ -1,4 +1,4 @@
-"""Whole trajectories over the embedded engine, through weight updates, against plain forward passes."""
+"""Compares whole trajectories over the embedded engine, through weight updates, with plain forward passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TURNS, UPDATED_AFTER = 6, (1, 3)
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two versions of one model, with a chat template."""
+    """Returns two versions of one model, with a chat template."""
     found = [save_model(tmp_path_factory.mktemp(f"version{seed}"), seed) for seed in (1, 2)]
     for folder in found:
         config = {"eos_token": "<eos>", "bos_token": "<bos>", "chat_template": TEMPLATE}
@@ -46,7 +46,7 @@ def server(folders: list[Path]) -> Iterator[Server]:
 
 
 class Updating:
-    """Brings other weights live while it answers a turn, as a trainer would."""
+    """Publishes other weights while it answers a turn, as a trainer would."""
 
     folders: list[Path]
     control: EngineControl

@@ -1,4 +1,4 @@
-"""Environments in a process of another Python: their answers, and the results of their failures."""
+"""Tests environments in a process of another Python: their answers, and the effects of their failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_crashed_process_loses_its_episodes_and_the_next_one_starts_a_new_proc
         fresh = ForeignEnvironment(worker)
         await fresh.reset(TASK)
         with pytest.raises(EnvironmentAway, match="process has ended"):
-            await other.step(add(1))  # its process is gone, and the new one does not know it
+            await other.step(add(1))  # its process has exited, and the new one does not know it
         assert (await fresh.step(add(1))).messages[0]["content"] == "1"
 
     with_worker(worker, go)
@@ -113,7 +113,7 @@ def test_a_too_slow_answer_counts_as_unavailable() -> None:
 
 
 class FakeOpenEnv:
-    """OpenEnv's messages: a word is echoed, "end" ends, an empty one is refused, "break" breaks the server."""
+    """OpenEnv's messages: a word is echoed, "end" ends, an empty one is rejected, "break" crashes the server."""
 
     def __init__(self) -> None:
         self.sessions, self.most, self.resets = 0, 1, list[Any]()

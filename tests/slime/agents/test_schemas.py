@@ -1,4 +1,4 @@
-"""Schemas of tools: which arguments they take, and those that take none."""
+"""Tests schemas of tools: tools with arguments and without."""
 
 from __future__ import annotations
 

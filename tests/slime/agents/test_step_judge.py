@@ -1,4 +1,4 @@
-"""Steps judged by votes, and the reward that is made of them: with a judge that answers by a script."""
+"""Tests judging of steps by votes, and the reward computed from them, with a scripted judge."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_judge_reads_task_step_result_and_parts_of_the_history() -> None:
 
 
 class Script:
-    """A judge model that answers by vote number; an exception is raised."""
+    """A judge model with an answer for each vote number; an exception is raised."""
 
     def __init__(self, *replies: str | Exception, seconds: float = 0.0) -> None:
         self.replies, self.seconds, self.seeds = list(replies), seconds, list[int]()
@@ -161,7 +161,7 @@ def test_concurrent_votes_of_all_episodes_are_limited(make_args: ParseArgs) -> N
 
 
 class Walk:
-    """Three steps, solved."""
+    """An environment of three steps, then solved."""
 
     async def reset(self, task: Task) -> Start:
         self.left = 3
@@ -179,7 +179,7 @@ class Walk:
 
 
 class JudgingEngine(FakeEngine):
-    """Says 1 of a step that mentions "good", -1 of one that mentions "bad", nothing of others."""
+    """Answers 1 for a step that mentions "good", -1 for one that mentions "bad", nothing for others."""
 
     async def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
         asked = TOKENIZER.decode(body["input_ids"]).partition("The step to judge")[2]
@@ -189,7 +189,7 @@ class JudgingEngine(FakeEngine):
 
 @pytest.fixture
 def walk(tmp_path: Path, make_args: ParseArgs) -> Iterator[WalkSteps]:  # noqa: F811
-    """f(*words, per_turn, evaluation): what an episode of the steps "good", "bad", "odd" leaves."""
+    """f(*words, per_turn, evaluation): the samples of an episode with the steps "good", "bad", "odd"."""
     with ScriptedEngine() as engine, JudgingEngine() as judging:
         record_engine(tmp_path / "run", engine.url)
         port = judging.url.rpartition(":")[2]
@@ -286,7 +286,7 @@ def test_a_vote_fits_the_context_of_the_judges_engine(
 
 @pytest.fixture
 def api() -> Iterator[Any]:
-    """An OpenAI-compatible API that is overloaded once."""
+    """Yields an OpenAI-compatible API that is overloaded once."""
     seen: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):

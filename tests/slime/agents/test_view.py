@@ -1,4 +1,4 @@
-"""Trajectories that a run kept, shown in the terminal and written in Harbor's format."""
+"""Tests stored trajectories of a run, displayed in the terminal and written in Harbor's format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL = '<tool_call>\n{"name": "run", "arguments": {"code": "6 * 7"}}\n</tool_cal
 
 
 def trajectory(index: int, solved: bool, per_turn: bool = False) -> list[Sample]:
-    """A call, what it gave, an answer: in one sample or in two."""
+    """Returns a call, its result and an answer, in one sample or in two."""
     first = TOKENIZER.encode(CALL + END)
     tool = continuation(TOKENIZER, [{"role": "tool", "content": "42"}])
     second = TOKENIZER.encode(f"It is 42.{END}")

@@ -189,7 +189,7 @@ def test_only_adapters_are_sent_to_engines_that_merge_them(words: list[str]) -> 
 
 @pytest.fixture
 def trained(words: list[str]) -> list[str]:
-    """Of a run that trains adapters of people."""
+    """Returns the command line of a run that trains adapters of people."""
     rollout = ["--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"]
     return [*words, *rollout, "--disable-rollout-global-dataset", "--train-adapters", "per-key"]
 
@@ -275,7 +275,7 @@ def test_decay_steps_follow_from_the_number_of_rollouts(words: list[str]) -> Non
 
 
 def test_every_flag_has_an_effect() -> None:
-    """Each declared flag is read somewhere outside its declaration and its checks."""
+    """Each declared flag is read outside its declaration and its checks."""
     files = [path for path in SOURCE.parent.rglob("*.py") if not {"arguments", "flags"} & {*path.parts}]
     code = "\n".join(path.read_text() for path in [*files, SOURCE / "flags" / "cluster.py"])
     names = [item.name for group in GROUPS for item in flags_of(group)]
@@ -289,12 +289,12 @@ def test_every_flag_has_an_effect() -> None:
         "prm_model_path",  # in the config of a get_reward_model(config)
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",
-        "rollout_external",  # needs the addresses, which act
+        "rollout_external",  # needs the addresses, which have the effect
         "num_steps_per_rollout",
         "rollout_batch_size",
         "train_backend",
     }
-    # a name after one of the three words, which may themselves follow one; all in one pass over the code
+    # an attribute of one of the three names, which may be chained; all in one pass over the code
     read = {*re.findall(r"(?:args|self|settings)(?=\.(\w+))", code)}
     read |= {*re.findall(r'load_hooks?\([\w.]+, "(\w+)"\)', code)}
     assert set(names) - read <= acts_in_the_checks

@@ -1,4 +1,4 @@
-"""Flags of distillation: their environment names, implied values and refusals at the start."""
+"""Tests flags of distillation: their environment names, implied values and rejections at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flag carries its own rules: bounds, what it needs, and what it excludes."""
+"""Tests the rules declared with a flag: bounds, required flags and excluded flags."""
 
 from __future__ import annotations
 

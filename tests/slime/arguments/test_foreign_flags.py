@@ -1,4 +1,4 @@
-"""Flags and variables that users know from the original and from its documents."""
+"""Tests flags and variables that users know from the original project and its documents."""
 
 from __future__ import annotations
 

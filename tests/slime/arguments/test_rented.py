@@ -1,4 +1,4 @@
-"""What a model at a service excludes is refused at start, in one line."""
+"""Tests that settings without support for a model at a service are rejected at start, in one line."""
 
 from __future__ import annotations
 

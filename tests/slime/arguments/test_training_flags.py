@@ -1,4 +1,4 @@
-"""Flags of optimizer, critic, precision and memory: they act, or are refused with the reason."""
+"""Tests flags of optimizer, critic, precision and memory: each has an effect or is rejected with the reason."""
 
 from __future__ import annotations
 

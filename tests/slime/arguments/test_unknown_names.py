@@ -1,7 +1,7 @@
-"""A name that nothing stands behind is refused by what acts on it, and is never taken for another one.
+"""Tests that unknown names are rejected where they are used, and never taken for another name.
 
-The parser knows the choices of a flag. These tests cover the second check: values that code sets,
-and choices that are added to a flag and nowhere else.
+The parser checks the choices of a flag. These tests cover the second check: values set by code, and choices that are
+added to a flag only.
 """
 
 from __future__ import annotations

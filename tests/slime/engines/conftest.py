@@ -26,7 +26,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another version of the same architecture."""
+    """Returns another version of the same architecture."""
     return save_model(tmp_path_factory.mktemp("other"), seed=2)
 
 
@@ -69,7 +69,7 @@ def sampled_log_probs(log_probs_of: LogProbsOf) -> Callable[..., list[float]]:
 
 @pytest.fixture(scope="session")
 def server(model_path: Path) -> Iterator[Server]:
-    """One engine for all tests; every test leaves version 0 live and nothing running."""
+    """Yields one engine for all tests; each test leaves version 0 live and no request running."""
     absent = str(model_path / "no_such_live_weights.json")
     running = Server(
         model_path, "--chunked-prefill-size", "64", "--max-running-requests", "16", "--weights-file", absent
@@ -80,7 +80,7 @@ def server(model_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def restarted(model_path: Path, other_weights: Path, tmp_path: Path) -> Iterator[Server]:
-    """An engine started anew while version 12 is live."""
+    """Yields an engine that was restarted while version 12 is live."""
     checksum = weights_checksum(load_file(other_weights / "model.safetensors"))
     live = tmp_path / "live_weights.json"
     live.write_text(json.dumps({"version": 12, "path": str(other_weights), "checksum": checksum}))

@@ -1,4 +1,4 @@
-"""Engines that others run serve the policy: checked at the start, updated like own ones, never stopped."""
+"""Tests engines run by others: checked at the start, updated like own ones, never stopped."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_external_sglang_engines_are_updated_verified_and_restored_after_a_resta
     engines.wait_ready()
     publish(engines, tmp_path, version(4, other_weights))
     assert [one.fake.version for one in both] == ["4", "4"]
-    both[1].fake.__init__(model_path, plain_model)  # as after a restart by whoever runs it
+    both[1].fake.__init__(model_path, plain_model)  # as after a restart by its operator
     engines.look_around()
     assert both[1].fake.version == "4" and both[1].fake.path == str(other_weights)
     assert both[0].fake.calls.count("update 4") == 1
@@ -97,7 +97,7 @@ def test_an_external_engine_that_did_not_load_is_detected(
 
 @pytest.fixture
 def embedded(model_path: Path, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts an engine as somebody else would, again and again on the same port."""
+    """f(): starts an engine as another operator does, repeatedly on the same port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

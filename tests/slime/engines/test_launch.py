@@ -1,4 +1,4 @@
-"""What cannot be served is refused at start in one line."""
+"""Tests that models which cannot be served are rejected at start in one line."""
 
 from __future__ import annotations
 

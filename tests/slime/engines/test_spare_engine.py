@@ -1,4 +1,4 @@
-"""A spare engine answers the gate with weights that never go live where people are served."""
+"""Tests that a spare engine answers the gate with weights that never go live for users."""
 
 from __future__ import annotations
 

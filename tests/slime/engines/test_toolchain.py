@@ -1,4 +1,5 @@
-"""Engines build kernels with nvcc: one that pip brought is found, made whole, and builds for an H100 on any machine."""
+"""Tests that engines compile kernels with nvcc: one installed by pip is found, completed, and builds for an H100 on
+any machine."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_a_compiler_from_packages_gets_its_links_and_is_reported(
 
 
 def toolkit(home: Path, version: str) -> Path:
-    """A CUDA toolkit whose nvcc prints this release; without one it prints nothing."""
+    """Creates a CUDA toolkit whose nvcc prints this release; without one it prints nothing."""
     nvcc = home / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     told = f"echo 'Cuda compilation tools, release {version}, V{version}.1'" if version else "exit 1"
@@ -69,7 +70,7 @@ def toolkit(home: Path, version: str) -> Path:
 
 
 def built_for(packages: Path, cuda: str) -> None:
-    """A torch that was built for this CUDA, in these packages."""
+    """Creates a torch that was built for this CUDA, in these packages."""
     (packages / "torch").mkdir()
     (packages / "torch" / "version.py").write_text(f"__version__ = '2'\ncuda: Optional[str] = '{cuda}'\n")
 
@@ -107,7 +108,7 @@ def test_a_system_toolkit_with_the_engines_cuda_version_takes_precedence(
 def test_a_variable_that_names_a_folder_without_nvcc_hides_no_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engines take CUDA_HOME as it is, and look no further."""
+    """The engines use CUDA_HOME without further search."""
     monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
     home = toolkit(tmp_path / "toolkit", "13.0")
     environ = {"PATH": f"{home}/bin:/bin", "CUDA_HOME": str(tmp_path / "empty")}
@@ -159,7 +160,7 @@ def test_ninja_is_searched_where_the_engine_looks_for_it(
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The driver's library as a machine without its headers has it."""
+    """Creates the driver's library as on a machine without its headers."""
     library = tmp_path / "driver" / "libcuda.so.1"
     library.parent.mkdir()
     library.write_text("")

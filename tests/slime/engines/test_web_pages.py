@@ -1,4 +1,4 @@
-"""An engine asks for no key: what programs may do, a web page that somebody visits must not."""
+"""Tests that an engine without a key accepts requests of programs and rejects those of web pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIRE = JsonHttp(json.loads, lambda value: json.dumps(value).encode())
 
 @pytest.fixture
 def asked() -> list[str]:
-    """The paths whose handlers ran."""
+    """Returns the paths whose handlers ran."""
     return []
 
 

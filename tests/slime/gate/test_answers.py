@@ -1,4 +1,4 @@
-"""Questions that every update answers, those that are put to it behind the switch, and orders that come in between."""
+"""Tests questions that each update answers, those asked after the switch, and orders that arrive in between."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Trainers:
 
 
 class Engine:
-    """Answers each question right but for those that a version gets `wrong`; `drafts`: how many prompts came with one."""
+    """Answers each question right except those in `wrong` of a version; `drafts`: number of prompts with a draft."""
 
     def __init__(self, **wrong: set[int]) -> None:
         self.wrong = {int(name[1:]): questions for name, questions in wrong.items()}
@@ -99,7 +99,7 @@ class Engine:
 
 
 class Loop:
-    """Publishes versions one after the other, as the driver does."""
+    """Publishes versions one after another, as the driver does."""
 
     def __init__(self, folder: Path, **flags: Any) -> None:
         hooks = folder / "hooks.py"

@@ -1,4 +1,5 @@
-"""Facts of a pool: what the model knew when it was first asked is held, others of them at each update."""
+"""Tests facts of a pool: the model must keep those that it knew at first, and a sample of them is asked at each
+update."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def gate_samples(args, rollout_id, version):
 
 
 class Engine:
-    """Knows the first `KNOWN` facts, but for those that a version has lost."""
+    """Knows the first `KNOWN` facts, except those that a version has lost."""
 
     def __init__(self) -> None:
         self.lost: dict[int, set[int]] = {}

@@ -1,4 +1,4 @@
-"""Stage a: files that must never go live are found before an engine sees them."""
+"""Tests stage a: files that must never go live are detected before an engine loads them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_the_change_is_the_relative_norm_of_the_difference_to_the_live_weights(
 
 
 def test_the_change_of_large_tensors_is_exact_and_fast() -> None:
-    """Of 4e9 numbers, 8 seconds of one processor: 2 ns a number. Sums in fp64 over whole tensors take 22 to 39."""
+    """The target for 4e9 numbers is 8 seconds of one processor: 2 ns a number. Sums in fp64 over whole tensors take
+    22 to 39 s."""
     torch.manual_seed(0)
     before = (torch.randn(3, 2**23) * 0.02).bfloat16()
     now = before + (torch.randn(before.shape) * 1e-4).bfloat16()

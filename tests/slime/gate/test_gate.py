@@ -1,4 +1,4 @@
-"""What the gate decides, and what it does with a trainer whose update it rejects."""
+"""Tests the gate's decisions, and the rollback of a trainer whose update it rejects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CANDIDATE = Candidate(WeightVersion(4, "/v4", "sum-4"), rollout_id=7, parent=3)
 
 
 class FakeTrainers:
-    """Tells what it was asked to do; `change` is what a comparison of files measures."""
+    """Records its calls; `change` is the result of a comparison of files."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -160,7 +160,7 @@ def gate_samples(args, rollout_id, version):
 
 
 class FakeEngine:
-    """Answers with "19" unless the version is among the `wrong` ones."""
+    """Answers "19" unless the version is in `wrong`."""
 
     def __init__(self, wrong: tuple[int, ...] = ()) -> None:
         self.wrong = wrong

@@ -1,4 +1,4 @@
-"""Stages b and c: measurements of stored and of sampled answers, and which of them reject an update."""
+"""Tests stages b and c: measurements of stored and of sampled answers, and which of them reject an update."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_answers_with_another_length_or_entropy_are_rejected() -> None:
 
 
 def test_correct_answers_are_compared_with_the_best_version_not_the_last() -> None:
-    """So that many small steps down are stopped too."""
+    """So that a long series of small decreases is stopped too."""
     slightly = [tried("There are 99 apples in all."), *GOOD[1:]]
     live: dict[str, Any] = measure_sampled(slightly, WANTED, GOOD)
     assert bad_answers(live, live, 0.9, ARGS) is None

@@ -1,4 +1,4 @@
-"""The way back in memory: bit for bit where the trainer was, optimizer and random state included."""
+"""Tests the rollback from memory: it restores the trainer bit by bit, with optimizer and random state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_state_can_be_restored_more_than_once(make_trainer: MakeTrainer, make_
 def test_a_forward_pass_before_a_rollback_leaves_no_undone_weights(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
-    """FSDP leaves whole weights behind a forward pass, beside the shards that are restored."""
+    """FSDP leaves gathered weights after a forward pass, next to the restored shards."""
     trainer, samples = make_trainer(), make_samples(4)
     kept, before = KeptState(trainer), trainer.log_probs(samples)
     trainer.train(0, samples)

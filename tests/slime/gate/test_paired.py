@@ -1,4 +1,4 @@
-"""Paired tests: their false-alarm rate, what they see, and which version they compare with."""
+"""Tests paired tests: their false-alarm rate, their sensitivity, and the version that they compare with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OBEYED = {str(at): True for at in range(40)}
 
 
 def without(lost: int, gained: int = 0) -> Outcomes:
-    """40 that are obeyed less the lost ones, and others that are gained."""
+    """Returns outcomes of 40 obeyed requests without the lost ones, and others that are gained."""
     return {str(at): at >= lost for at in range(40)} | {f"new {at}": at < gained for at in range(20)}
 
 

@@ -1,4 +1,4 @@
-"""Whole runs whose updates are spoilt: nothing of them is ever served, whoever is killed meanwhile."""
+"""Tests whole runs with bad updates: they are never served, whichever process is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Run:
         return [line["version"] for line in self.lines(name)]
 
     def until(self, condition: Callable[[], object], seconds: float = 260.0) -> None:
-        """Asks the engine all the time which version it serves."""
+        """Waits, and checks the engine's served version all the time."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.supervisor.poll() is None and time.monotonic() < deadline, self.words()
@@ -149,7 +149,7 @@ def test_after_a_driver_is_killed_in_the_gate_the_rejected_update_is_never_serve
 def test_a_rollback_is_served_within_seconds_and_training_continues_from_it(
     tmp_path: Path, model_path: Path
 ) -> None:
-    """Also where the driver is killed in the middle of it, as it is the first time."""
+    """Also if the driver is killed during it, as it is the first time."""
     (tmp_path / "die.json").write_text(json.dumps({"at": ["undone"]}))
     live = ["--on-weights-live-path", f"{HOOKS}:on_weights_live", "--keep-versions", "40"]
     with running(tmp_path, model_path, *live) as run:

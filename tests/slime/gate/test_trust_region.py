@@ -1,4 +1,4 @@
-"""A step that is too long is shrunk along its direction; nothing that people said is lost over it."""
+"""Tests that a step that is too long is shortened along its direction, and no feedback is lost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def make_gate(tmp_path: Path) -> MakeGate:
 
 
 def examined(gate: CandidateGate, trainers: Trainers, candidate: Candidate = CANDIDATE) -> dict[str, float]:
-    """A step and its examination; a rejection is carried out and raised."""
+    """Examines a step; a rejection is executed and raised."""
     trainers.step()
     try:
         found = gate.examine(trainers, candidate, LIVE, write_again=trainers.write)

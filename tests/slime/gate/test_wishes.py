@@ -1,4 +1,4 @@
-"""Explicit wishes: an update that no longer does what it is explicitly asked for does not go live."""
+"""Tests explicit requests: an update that no longer obeys them does not go live."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Trainers:
 
 
 class Engine:
-    """`obeys`: by version, how many of the wishes it writes the list that they ask for; `obeys_sampled`: at a temperature
-    above 0, where that differs."""
+    """`obeys`: number of requests answered with the list that they ask for, by version; `obeys_sampled`: the same at
+    a temperature above 0, if different."""
 
     def __init__(self, obeys: dict[int, int]) -> None:
         self.obeys, self.obeys_sampled = obeys, dict[int, int]()

@@ -1,4 +1,4 @@
-"""Each hook of the table: one plug-in that keeps its contract, and ways to break it that are told."""
+"""Tests each hook of the table: a plug-in that keeps its contract, and violations that are reported."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def get_reward_model(config): return None
     "name", ["dynamic_sampling_filter_path", "custom_rollout_log_function_path", "custom_rm_path"]
 )
 def test_an_async_function_is_rejected_for_a_synchronous_hook(name: str, tmp_path: Path) -> None:
-    """Its coroutine would count as a true answer."""
+    """Its coroutine would count as a true value."""
     (tmp_path / "waiting.py").write_text(WAITING)
     with pytest.raises(ConfigError, match="is async and has parameters"):
         load_path(name, str(tmp_path / "waiting.py"))

@@ -1,4 +1,4 @@
-"""The code that users' documents print runs as printed: a custom loss, a custom reward model, a new method's flags."""
+"""Tests that code in users' documents runs as printed: a custom loss, a custom reward model, a new method's flags."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ NEW_METHOD = (
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the arithmetic example starts from."""
+    """Creates the files that the arithmetic example starts from."""
     folder = tmp_path_factory.mktemp("arithmetic")
     make = EXAMPLES / "arithmetic" / "make.py"
     subprocess.run([sys.executable, str(make), str(folder)], check=True, capture_output=True)

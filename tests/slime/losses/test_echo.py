@@ -1,4 +1,4 @@
-"""What others wrote, as targets: rows of a distribution, and the cross-entropy of them."""
+"""Tests observations as targets: rows of a distribution, and their cross-entropy."""
 
 from __future__ import annotations
 

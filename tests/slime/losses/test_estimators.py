@@ -1,4 +1,4 @@
-"""Advantages of tokens against loops in float64."""
+"""Compares advantages of tokens with loops in float64."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_distillation_works_as_an_estimator_and_as_a_component() -> None:
 
 
 def test_a_sample_without_teacher_is_not_distilled() -> None:
-    """Feeding the engine's own log-probs as a teacher's once gave such samples a spurious advantage."""
+    """The engine's own log-probs in place of the teacher's would give such samples a spurious advantage."""
     advantages = torch.tensor([1.0, 2.0, 3.0])
     assert torch.equal(distilled(advantages, terms(teacher_log_probs=None), 1.0), advantages)
 

@@ -1,4 +1,4 @@
-"""Values and gradients of the losses against float64 references that are written out."""
+"""Compares values and gradients of the losses with explicit float64 references."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_blocks_of_rows_give_the_gradient_of_the_whole(
 
 
 def test_losses_over_log_probs_keep_the_logits_in_their_own_dtype() -> None:
-    """A bf16 tensor of logits, not fp32 copies of it, waits for the backward pass."""
+    """The backward pass keeps a bf16 tensor of logits, not fp32 copies of it."""
     kept = list[Tensor]()
 
     def keep(x: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def test_losses_over_log_probs_keep_the_logits_in_their_own_dtype() -> None:
 
 
 def test_measuring_the_entropy_without_a_bonus_is_correct(logits: Tensor, ids: Tensor) -> None:
-    """A fused kernel that overwrites its logits once made this the entropy of a near-uniform distribution."""
+    """A fused kernel that overwrites its logits would give the entropy of a near-uniform distribution."""
     batch = LossBatch(ids=ids, advantages=torch.ones(T, dtype=torch.float64))
     output = compute_loss(
         loss_spec(arguments()), DenseDistribution(logits), batch, token_mean([torch.ones(T)], T)
@@ -204,7 +204,7 @@ def test_the_ratio_of_a_token_trained_again_is_relative_to_its_sampling_weights(
 
 
 def test_entropy_has_the_gradient_of_the_tempered_entropy(logits: Tensor) -> None:
-    """Temperature counts for the entropy too, not for log-probs alone."""
+    """The temperature affects the entropy as well as log-probs."""
     output = entropy_loss(DenseDistribution(logits, 0.6), torch.mean)
     p = torch.softmax(logits / 0.6, -1)
     expected = -(p * p.log()).sum(-1).mean()

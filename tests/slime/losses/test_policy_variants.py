@@ -1,4 +1,4 @@
-"""GSPO, CISPO and the corrections against loops in float64, value and gradient."""
+"""Compares GSPO, CISPO and the corrections with loops in float64, values and gradients."""
 
 from __future__ import annotations
 

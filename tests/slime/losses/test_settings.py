@@ -1,4 +1,4 @@
-"""Settings of the loss library have the names and defaults of the flags."""
+"""Tests that settings of the loss library have the names and defaults of the flags."""
 
 from __future__ import annotations
 

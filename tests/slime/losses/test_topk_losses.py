@@ -1,4 +1,4 @@
-"""Selection of hints and losses over likely ids, against slow loops in float64 and against autograd."""
+"""Compares the selection of hints and losses over likely ids with slow loops in float64 and with autograd."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Scene:
 
 
 def slow_choice(scene: Scene, selection: str) -> tuple[list[int], list[list[int]], list[list[list[int]]]]:
-    """Hint of each token, the student's ids and the teachers' ids [C][T], with loops."""
+    """Returns the hint of each token, and the student's and teachers' ids [C][T], computed with loops."""
     student = [logits.topk(K).indices.tolist() for logits in scene.old]
     teachers = [[logits.topk(K).indices.tolist() for logits in teacher] for teacher in scene.teachers]
     count = [[len(set(student[t]) & set(teachers[c][t])) for t in range(T)] for c in range(C)]
@@ -80,7 +80,7 @@ def slow_choice(scene: Scene, selection: str) -> tuple[list[int], list[list[int]
 
 
 def slow_subset(scene: Scene, mode: str, selection: str, t: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """Ids of token t, and log-probs [V] of the old and the new student and of the teacher that was chosen."""
+    """Returns the ids of token t, and log-probs [V] of the old and the new student and of the selected teacher."""
     chosen, student, teachers = slow_choice(scene, selection)
     subsets = {"student": student[t], "teacher": teachers[chosen[t]][t]}
     subsets["overlap"] = [v for v in subsets["teacher"] if v in subsets["student"]]
@@ -239,7 +239,7 @@ def test_the_hybrid_method_matches_its_worked_example() -> None:
 
 
 class _Given:
-    """A distribution that knows the log-probs of given ids only: all that a sharded one must supply."""
+    """A distribution that has log-probs of given ids only, which is all that a sharded one must provide."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -374,8 +374,9 @@ def test_a_centred_teacher_has_zero_mean_over_a_response() -> None:
 
 @pytest.mark.parametrize("clip", [0.0, 0.7])
 def test_clipping_never_pushes_an_id_away_from_its_teacher(clip: float) -> None:
-    """A clip of the positive terms of a divergence alone does that: its loss falls below 0 the further away the student
-    is. Here the loss is a surrogate whose value may be negative, and only the signs of its gradient matter."""
+    """Clipping only the positive terms of a divergence would do that: the loss falls below 0 with growing distance of
+    the student. Here the loss is a surrogate whose value may be negative, and only the signs of its gradient matter.
+    """
     for seed in range(4):
         scene = Scene(seed)
         targets = scene.targets("student", "shortest")

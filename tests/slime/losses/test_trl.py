@@ -1,5 +1,5 @@
-"""A second opinion: the losses of TRL 1.16's GRPOTrainer (`_compute_loss`), restated from its formulas on padded
-[B, R] tensors, against ours on the same logits without padding. Values and gradients."""
+"""Compares the losses with those of TRL 1.16's GRPOTrainer (`_compute_loss`), written from its formulas on padded [B,
+R] tensors, on the same logits without padding. Values and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GAE and the value loss against slow loops in float64, values and gradients."""
+"""Compares GAE and the value loss with slow loops in float64, values and gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slime.losses import AdvantageSettings, SampleTerms, gae, ppo_advantages, va
 
 
 def slow_gae(rewards: list[float], values: list[float], gamma: float, lambd: float) -> list[float]:
-    """The definition: a sum over all later surprises, not a recursion."""
+    """Returns advantages by definition: a sum over all later TD errors, not a recursion."""
     n = len(rewards)
     following = [*values[1:], 0.0]
     surprise = [rewards[t] + gamma * following[t] - values[t] for t in range(n)]

@@ -1,4 +1,4 @@
-"""How many tokens a model was made for, as engines count them."""
+"""Tests the context length of a model as engines compute it."""
 
 from __future__ import annotations
 

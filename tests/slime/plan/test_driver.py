@@ -1,4 +1,5 @@
-"""A driver that is too old for the CUDA of torch or engines is found by its version, before anything is installed."""
+"""Tests that a driver too old for the CUDA of torch or engines is detected by its version before anything is
+installed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def test_a_driver_is_compared_with_the_cuda_that_is_needed(
 
 
 def python_with_torch(folder: Path, cuda: str) -> str:
-    """An environment with a torch that was built for this CUDA."""
+    """Creates an environment with a torch that was built for this CUDA."""
     packages = folder / "lib" / "python3.12" / "site-packages" / "torch"
     packages.mkdir(parents=True)
     (packages / "version.py").write_text(f"cuda: Optional[str] = {cuda}\n")

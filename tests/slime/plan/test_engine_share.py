@@ -1,4 +1,4 @@
-"""An engine on a trainer's GPU keeps the same number of tokens, whoever is there first."""
+"""Tests that an engine on a trainer's GPU has the same number of tokens, whichever starts first."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def value_of(words: list[str], name: str) -> str:
 
 
 def sglang_tokens(free_before: float, words: list[str]) -> int:
-    """By SGLang 0.5.23's rule (kv_cache_configurator.py): what is free after the weights, less the rest of the share of
-    what was free before them, at most --max-total-tokens."""
+    """Returns the number of tokens by SGLang 0.5.23's rule (kv_cache_configurator.py): the memory free after the
+    weights, minus the unshared part of the memory free before them, at most --max-total-tokens."""
     weights = 2 * QWEN3_4B.parameters
     fraction = float(value_of(words, "--sglang-mem-fraction-static"))
     left = (free_before - weights) - free_before * (1 - fraction)
@@ -61,7 +61,7 @@ def test_a_restart_next_to_a_live_trainer_gets_as_many_tokens_as_the_first_start
     alone = (24 - 0.5) * GIB
     assert sglang_tokens(alone - beside, words) == sglang_tokens(alone, words) >= 16384
     with pytest.raises(AssertionError, match="no GPU memory"):
-        sglang_tokens(alone - beside, given)  # what the share alone would leave
+        sglang_tokens(alone - beside, given)  # tokens by the share alone
 
 
 def test_every_start_of_an_engine_has_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

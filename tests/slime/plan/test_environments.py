@@ -1,4 +1,4 @@
-"""A plan counts what environments take, where the generate function's module says it."""
+"""Tests that a plan includes the environments' needs if the generate function's module states them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers the gate: chosen by backend, model and machine, and said at the start."""
+"""Tests the choice of the engine that answers the gate: by backend, model and machine, and logged at the start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slime.plan.shape import KNOWN
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """f(model, cpus=, memory=, **flags) -> the arguments, when the choice was logged."""
+    """f(model, cpus=, memory=, **flags): the arguments after the choice was logged."""
 
     def ask(model: str = "Qwen3-4B", cpus: int = 32, memory: float = 256.0, **flags: Any) -> Any:
         (tmp_path / "config.json").write_text(json.dumps(KNOWN[model]))

@@ -1,4 +1,4 @@
-"""What a judge model scores in an hour: more with more GPUs, fewer votes and shorter replies."""
+"""Tests the throughput estimate of a judge model: higher with more GPUs, fewer votes and shorter replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPE = read_shape("Qwen3-4B")
 
 
 def turns(gpus: int = 2, engines: int = 1, gpu: str = "H100", **flags: Any) -> int:
-    """Turns an hour of engines with so many GPUs each."""
+    """Returns the turns per hour of engines with this number of GPUs each."""
     plan: Any = SimpleNamespace(
         servers=(Server("judge", EngineMemory(SHAPE, gpus, 0.8, 32768), engines),), gpu=GPUS[gpu]
     )

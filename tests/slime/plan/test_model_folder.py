@@ -1,4 +1,4 @@
-"""A model's folder that is not whole is told before anything starts."""
+"""Tests that an incomplete model folder is reported before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory and cost planner against transformers' own models, and against numbers that can be worked out by hand."""
+"""Compares the memory and cost planner with transformers' own models and with hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_adapter_sizes_match_peft() -> None:
 
 def test_a_qwen3_4b_token_needs_144_kib_of_kv_cache() -> None:
     assert QWEN3_4B.kv_bytes == 2 * 36 * 8 * 128 * 2 == 144 * 1024
-    assert read_shape("Qwen3.5-4B").kv_bytes == 2 * 8 * 4 * 256 * 2  # only one layer in four keeps tokens
+    assert read_shape("Qwen3.5-4B").kv_bytes == 2 * 8 * 4 * 256 * 2  # only one layer in four caches tokens
 
 
 def test_full_training_needs_sixteen_bytes_per_parameter_over_all_ranks() -> None:
@@ -87,7 +87,7 @@ def test_four_bit_weights_take_slightly_over_half_a_byte() -> None:
 
 
 def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int) -> int:
-    """Bytes of all tensors but weights that a forward pass in bf16 keeps for the backward pass."""
+    """Returns the bytes of all tensors except weights that a bf16 forward pass keeps for the backward pass."""
     config: dict[str, Any] = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     config |= {
         "head_dim": 64,

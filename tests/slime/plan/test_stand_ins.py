@@ -1,4 +1,4 @@
-"""Stand-ins for packages that are not installed: what a module may do with them when it is imported."""
+"""Tests stand-ins for packages that are not installed: what a module may do with them on import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ stand_ins.install()
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Runs code in a Python that has the standard library and slime alone."""
+    """Runs code in a Python with only the standard library and slime."""
     env = {"PYTHONPATH": f"{ROOT / 'slime'}:{ROOT / 'base'}"}
     return subprocess.run([sys.executable, "-S", "-c", HEAD + code], env=env, capture_output=True, text=True)
 

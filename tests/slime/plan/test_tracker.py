@@ -1,4 +1,4 @@
-"""The planner against torch's memory tracker on the project's own modules."""
+"""Compares the planner with torch's memory tracker on the project's own modules."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_planned_memory_of_context_parallel_ranks_matches_the_measured_one(
     from slime.training.megatron.model import PackedGPT
 
     def own_rows(core: Any, output: Any, packed: Any) -> tuple[Any, OwnRows]:
-        """Fake tensors have no values to look for: here the first half of the targets."""
+        """Returns the first half of the targets, since fake tensors have no values to search."""
         numbers = torch.arange(len(packed.targets) // 2)
         hidden = core.own_tokens(output)
         return hidden[packed.logit_positions[numbers]], OwnRows(

@@ -1,4 +1,4 @@
-"""A pool answers its own user's programs: another account has no key, and a web page is no program."""
+"""Tests that a pool accepts its user's programs only: other accounts have no key, and web pages are rejected."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_link_in_place_of_the_key_folder_is_rejected(tmp_path: Path) -> None:
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, str]]:
-    """A pool as a person starts it by hand: its address, and all that it printed."""
+    """Yields a pool as started by hand: its address, and its output."""
     command = [sys.executable, "-m", "slime.pool", "--environment", GUESS, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

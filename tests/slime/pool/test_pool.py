@@ -1,4 +1,4 @@
-"""A pool: leases, request ids, places, refusals, paths."""
+"""Tests a pool: leases, request ids, places, rejections, paths."""
 
 from __future__ import annotations
 

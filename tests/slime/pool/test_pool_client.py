@@ -1,4 +1,4 @@
-"""Environments of a pool as an agent meets them: its client and a router when something breaks, and starting one."""
+"""Tests environments of a pool through its client and a router, with failures, and the start of a pool."""
 
 from __future__ import annotations
 

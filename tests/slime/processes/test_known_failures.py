@@ -1,4 +1,4 @@
-"""Well-known troubles are named where they happen, with the flag to change."""
+"""Tests that common failures are reported at their place, with the flag to change."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_missing_ray_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_address_without_a_listener_is_explained_in_one_line() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and listens not
+        taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [sys.executable, "-m", "slime.ray.cluster", "--address", address]
         done = subprocess.run([*command, "--nodes", "1", "--gpus", "0"], capture_output=True, text=True)
@@ -133,7 +133,7 @@ def test_an_address_without_a_listener_is_explained_in_one_line() -> None:
 
 
 def test_a_job_that_cannot_be_submitted_is_explained(tmp_path: Path) -> None:
-    """What `ray job submit` itself says where no Ray answers."""
+    """The output of `ray job submit` if no Ray answers."""
     submit = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
     words = ["job", "submit", "--address", "http://127.0.0.1:1", "--", "true"]
     said = subprocess.run([sys.executable, "-c", submit, *words], capture_output=True, text=True)
@@ -151,7 +151,7 @@ def test_lack_of_host_memory_is_not_reported_as_gpu_memory() -> None:
 
 
 def test_a_killed_process_is_not_reported_as_out_of_memory() -> None:
-    """Ray's words for every worker that is gone."""
+    """Ray's message for every worker that is gone."""
     said = (
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
         "Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. "

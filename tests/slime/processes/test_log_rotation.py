@@ -1,4 +1,4 @@
-"""A log that grew long is copied aside and emptied under the process that writes it."""
+"""Tests that a large log is copied and truncated while its process writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers on machines beside the driver's: their folders, and how they end."""
+"""Tests servers on other machines than the driver's: their folders and their shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of a machine with an engine that runs, and a keeper on record."""
+    """Yields the folder of a machine with a running engine and a recorded keeper."""
     found = nodes.folder_of(tmp_path, "10.0.0.2")
     nodes.begin(found)
     control.spawn(found, "engine-3", "engine", SLEEP, None, {})

@@ -1,4 +1,4 @@
-"""Changing the number of judges while they run: real processes under a manager, and the HTTP call."""
+"""Tests changes of the number of judges at run time: real processes under a manager, and the HTTP call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GATEWAY = ServerSpec("gateway", "gateway", [sys.executable, "-c", SLEEP, "gatewa
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerManager]:
-    """A gateway and one judge, watched."""
+    """Yields a watched gateway and one judge."""
     monkeypatch.setattr("slime.processes.watch.FOLLOW_INTERVAL", 0.05)
     manager = ServerManager(tmp_path)
     scaler = scaling.Scaler(manager, [GATEWAY, judge(0)])
@@ -51,7 +51,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerM
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection of which the kernel knows
+    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection known to the kernel
     app = FastAPI()
     app.include_router(judge_scale.router)
     settings = Settings(model_path="unused", run_dir=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Real small server processes under a ServerManager."""
+"""Tests real small server processes under a ServerManager."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_connections_wait_while_a_supervisor_without_a_serving_worker_is_replace
         (tmp_path / "may-serve").touch()
         assert waiting.recv(6) == b"served"
     manager.stop_all()
-    (tmp_path / "ended").touch()  # its workers take no orders, so they would stay
+    (tmp_path / "ended").touch()  # its workers ignore signals, so they would stay
 
 
 def test_restarts_back_off_while_a_server_never_becomes_ready() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor over scripted drivers that are real records."""
+"""Tests the supervisor with scripted drivers that write real records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets have short addresses: runs work with any TMPDIR, or end with one line."""
+"""Tests that sockets have short addresses: runs work with any TMPDIR, or exit with one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slime.errors import ConfigError
 from slime.processes import control
 
 MACOS = "/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T"
-"""As long as macOS makes its own."""
+"""A path as long as macOS's own."""
 
 
 @pytest.fixture

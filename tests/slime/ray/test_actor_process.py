@@ -1,4 +1,4 @@
-"""What an actor writes of itself."""
+"""Tests the output of actors."""
 
 from __future__ import annotations
 

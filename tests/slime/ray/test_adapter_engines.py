@@ -1,4 +1,4 @@
-"""One adapter of an engine goes through an update as the engine's weights do, and the base notices nothing of it."""
+"""Tests that one adapter of an engine is updated like the engine's weights, without effect on the base."""
 
 from __future__ import annotations
 

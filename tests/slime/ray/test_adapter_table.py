@@ -1,4 +1,5 @@
-"""Adapters that one trainer trains in turn, in the driver: whose turn it is, starts after a kill, orders to go back."""
+"""Tests the driver's table of adapters that one trainer trains in turn: the order, restarts after a kill, rollback
+orders."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from tests.fakes.tiny_engine_model import save_model
 
 
 class Trainers:
-    """Notes the calls of the trainer."""
+    """Records the calls of the trainer."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -75,7 +76,7 @@ def base_of(args: Any) -> Any:
 
 @pytest.fixture
 def written(args: Any, tmp_path: Path) -> Any:
-    """written(name, rollout_id, version, live): as the trainer leaves a step, up to before or after its switch."""
+    """f(name, rollout_id, version, live): writes the files of a training step, up to before or after its switch."""
     model = save_model(tmp_path / "model", seed=1, tie=False)
 
     def write(name: str, rollout_id: int, version: int, live: bool = True) -> Path:
@@ -149,7 +150,7 @@ def test_after_a_kill_every_adapter_serves_its_checkpoint(
 def test_an_adapter_whose_first_step_was_rejected_starts_again_untrained(
     table: AdapterTable, args: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checkpoint holds what the trainer needs, and no file of the base."""
+    """Its checkpoint contains the trainer's state, and no file of the base."""
     announced: list[Any] = []
     monkeypatch.setattr(AdapterPublisher, "announce", lambda self, candidate: announced.append(candidate))
     trainers: Any = Trainers()
@@ -233,7 +234,7 @@ class Engine:
 
 
 def kept_of(args: Any, name: str) -> set[str]:
-    """Files of an adapter."""
+    """Returns the files of an adapter."""
     run_dir, save = Path(args.run_dir), Path(args.save)
     folders = (run_dir / "policies" / name, save / "policies" / name)
     return {path.name for folder in folders for path in folder.rglob("*") if not path.is_dir()}
@@ -273,7 +274,7 @@ def test_resetting_an_adapter_keeps_two_counters_and_changes_no_other(
 def test_a_reset_adapter_is_unloaded_when_its_engine_responds_again(
     args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also by the next driver, which removes a half removed checkpoint before it could be read."""
+    """Also by the next driver, which removes a partly deleted checkpoint before it could be read."""
     monkeypatch.setattr(forgetting_of_driver, "RETRY_SECONDS", 0.0)
     engine, trainers = Engine("ada"), cast(Any, Trainers())
     base, run_dir = base_of(args), Path(args.run_dir)

@@ -1,4 +1,4 @@
-"""Adapters that take turns in one trainer: each learns to the bit what it would learn alone."""
+"""Tests that adapters trained in turn by one trainer equal bit by bit those trained alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
 def learn(
     trainer: Trainer, names: list[str], batches: list[list[Sample]], save: Path
 ) -> dict[str, torch.Tensor]:
-    """Trains the steps of these adapters, each from its own folder; returns the rest of the last one."""
+    """Trains the steps of these adapters, each from its own folder; returns the state of the last one."""
     turns = AdapterTurns(trainer)
     for rollout_id, name in enumerate(STEPS):
         if name in names:
@@ -66,7 +66,7 @@ def test_turns_of_other_adapters_change_nothing(
 def test_adapter_turns_without_a_checkpoint_are_not_resumed(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> None:
-    """As after a rejected step, or a kill in the middle of one."""
+    """As after a rejected step, or a kill during one."""
     trainer = trainer_of(make_trainer, tmp_path)
     turns = AdapterTurns(trainer)
     fresh = tensors(trainer)

@@ -1,4 +1,4 @@
-"""A cluster of raylets on this machine with made-up GPUs: placement, and the message when a node is missing."""
+"""Tests a cluster of raylets on this machine with simulated GPUs: placement, and the message about a missing node."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from slime.ray.train_group import TrainerDied, TrainGroup
 
 
 def start() -> Cluster:
-    """Two nodes. Ray gives each 30 s to start, which a busy machine does not always keep."""
+    """Starts two nodes. Ray gives each 30 s to start, which a busy machine may exceed."""
     noticed_soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
     options = {"num_cpus": 8, "num_gpus": 2, "object_store_memory": 80_000_000}
     made = Cluster()
     try:
         made.add_node(include_dashboard=False, _system_config=noticed_soon, **options)
         made.add_node(**options)
-    except Exception as error:  # Ray raises nothing more precise
+    except Exception as error:  # Ray raises no more precise type
         made.shutdown()
         pytest.skip(f"the nodes of a cluster did not start in Ray's 30 s: {error}")
     return made
@@ -45,7 +45,7 @@ def free(placed: Placement) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """The driver's node and another one, 2 GPUs each."""
+    """Yields the driver's node and another one, 2 GPUs each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
@@ -151,7 +151,7 @@ def test_a_machine_that_does_not_join_is_reported(cluster: Cluster) -> None:
 def test_a_lost_machine_is_reported_and_training_continues_on_a_new_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The group of ranks is lost with the machine; what lies on the driver's goes on."""
+    """The group of ranks is lost with the machine; processes on the driver's machine continue."""
     third = cluster.add_node(num_cpus=2, num_gpus=1, resources={"third": 1})
     wait_for_nodes(3, 5, timeout=30)
     placed = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 2, True))))
@@ -178,7 +178,7 @@ def test_a_lost_machine_is_reported_and_training_continues_on_a_new_one(
     asked: list[str] = []
 
     def another_machine() -> None:
-        """What waits for it looks around."""
+        """Adds a machine while the run waits for one."""
         asked.append(placed.lost())
         if len(asked) == 1:
             cluster.add_node(num_cpus=2, num_gpus=1)
@@ -194,14 +194,15 @@ def test_a_lost_machine_is_reported_and_training_continues_on_a_new_one(
 
 @ray.remote(num_cpus=0)
 class Peer:
-    """A rank that meets others by way of Ray."""
+    """A rank that meets others through Ray."""
 
     def addresses(self) -> list[str]:
         own = psutil.Process().net_connections("inet")
         return sorted({one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN})
 
     def join(self, meeting: Meeting, rank: int, ranks: int) -> list[object]:
-        """Results of a sum, of a group made later and of a checkpoint's plan; then the addresses that it listens on."""
+        """Returns the results of a sum, of a group created later and of a checkpoint's plan; then its listening
+        addresses."""
         from slime.training.core.distributed import join
         from slime.training.core.objects import gather_json
 
@@ -220,7 +221,7 @@ def test_ranks_of_several_machines_rendezvous_through_ray_on_its_interface_only(
     peers = [Peer.remote(), Peer.remote()]  # type: ignore[attr-defined]
     found = ray.get([peer.join.remote(meeting, rank, 2) for rank, peer in enumerate(peers)], timeout=120)
     ours = ray.util.get_node_ip_address()
-    # Ray's own worker listens too, and asks for a token
+    # Ray's own worker listens too, and requires a token
     before = set(ray.get(Peer.remote().addresses.remote()))  # type: ignore[attr-defined]
     assert [one[:2] for one in found] == [[1.0, [{"rank": 0}, {"rank": 1}]]] * 2
     assert set().union(*(one[2] for one in found)) - before <= {ours}

@@ -1,5 +1,5 @@
-"""Engines on several machines, on raylets with made-up GPUs and addresses of the loopback: they serve, get weights, and
-one machine is lost and comes back."""
+"""Tests engines on several machines, on raylets with simulated GPUs and loopback addresses: they serve, get weights,
+and one machine is lost and returns."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ SCRIPTS = {
     "toolcall-rl/retool_qwen3_32b_prm_rl.sh": 5,
     "swe-rl/run_swe_rl_32b_remote_8nodes.sh": 8,
 }
-"""Scripts of several machines, with their number."""
+"""Scripts for several machines, with the number of machines."""
 OPTIONS: dict[str, Any] = {"num_cpus": 16, "num_gpus": 4, "object_store_memory": 80_000_000}
 
 
 def known_to_ray(patch: pytest.MonkeyPatch) -> None:
-    """One token for all nodes; Ray read it when it was imported."""
+    """Sets one token for all nodes; Ray read it when it was imported."""
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
     patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "slime"), str(ROOT / "base"), str(ROOT)]))
@@ -70,16 +70,16 @@ def known_to_ray(patch: pytest.MonkeyPatch) -> None:
 
 
 def join(made: Cluster, **options: Any) -> Any:
-    """Another node, which Ray gives 30 s to start; a busy machine does not always keep them."""
+    """Adds a node; Ray gives it 30 s to start, which a busy machine may exceed."""
     try:
         return made.add_node(**{**OPTIONS, **options})
-    except Exception as error:  # Ray raises nothing more precise
+    except Exception as error:  # Ray raises no more precise type
         pytest.skip(f"a node did not start in Ray's 30 s: {error}")
 
 
 @contextlib.contextmanager
 def cluster(soon: bool = True, **options: Any) -> Iterator[Cluster]:
-    """The driver's node. `soon`: Ray notices soon when another is lost."""
+    """Yields a cluster with the driver's node. `soon`: Ray detects the loss of another node soon."""
     made = Cluster()
     try:
         health = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500} if soon else {}
@@ -91,7 +91,7 @@ def cluster(soon: bool = True, **options: Any) -> Iterator[Cluster]:
 
 
 def version(folder: Path, number: int) -> WeightVersion:
-    """A folder with one tensor, and the log-probs that an engine of these weights gives."""
+    """Writes a folder with one tensor, and the log-probs of an engine with these weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text('{"vocab_size": 32}')
     save_file({"model.weight": torch.full((2,), float(number))}, folder / "model.safetensors")
@@ -101,7 +101,7 @@ def version(folder: Path, number: int) -> WeightVersion:
 
 
 def fake_python(folder: Path) -> str:
-    """A Python that has an SGLang."""
+    """Creates a Python with an SGLang."""
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKES / "sglang_of_files.py"}" "$@"\n')
     python.chmod(0o755)
@@ -136,20 +136,20 @@ def ask(url: str) -> dict[str, Any]:
 
 
 def power_off(folder: Path) -> None:
-    """Everything on that machine but Ray ends at once."""
+    """Ends all processes on that machine except Ray at once."""
     for record in records.read_records(folder):
         control.terminate(record, grace=0.0)
 
 
 class Load:
-    """Requests of a rollout, one after the other from four clients; none may fail."""
+    """Requests of a rollout, in sequence from four clients; none may fail."""
 
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.answered: set[str] = set()
 
     async def run(self, until: Callable[[], bool], seconds: float = 60.0) -> set[str]:
-        """Which engines answered until then."""
+        """Runs until the condition holds; returns the engines that answered."""
         pool = EnginePool(lambda: engine_urls(self.args))
         self.answered = set()
         deadline = time.monotonic() + seconds
@@ -181,7 +181,7 @@ def test_engines_on_two_machines_serve_and_a_lost_machine_is_reused_when_back(
         try:
             whole_life(args, run_dir, made, other, first)
         finally:
-            ray.shutdown()  # else the watchers start again what is stopped
+            ray.shutdown()  # otherwise the watchers restart stopped processes
             stop_everything(run_dir)
         assert not [one for one in records.read_records(nodes.folder_of(run_dir, OTHER)) if one.alive()]
 
@@ -222,7 +222,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     load, there = Load(args), urls["engine-2"]
     assert asyncio.run(load.run(lambda: len(load.answered) == 3)) == set(engine_urls(args))
 
-    # an engine that dies is replaced on its machine, and comes back with the live weights
+    # an engine that dies is replaced on its machine, and returns with the live weights
     pid = ask(there)["pid"]
     os.kill(pid, 9)
     asyncio.run(load.run(lambda: _alive_as_another(there, pid)))
@@ -253,7 +253,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     publish(2)
     assert time.monotonic() - began < 20 and versions() == {"2"}
 
-    # it comes back
+    # the machine returns
     join(made, node_ip_address=OTHER)
 
     def is_back() -> bool:
@@ -269,7 +269,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Callable[[int, int], None]]:
-    """Returns what brings the cluster to so many nodes with so many GPUs each; it only grows."""
+    """Yields a function that grows the cluster to a number of nodes with a number of GPUs each."""
     with pytest.MonkeyPatch.context() as patch:
         known_to_ray(patch)
         with cluster(soon=False, num_gpus=8) as made:

@@ -1,4 +1,4 @@
-"""The gate's own engine: how it is started, for which models, and that it takes versions of any dtype."""
+"""Tests the gate's own engine: its start, its models, and that it accepts versions of any dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources of a machine for the engines of a run, and refusals there. No Ray."""
+"""Tests the resources of a machine for the engines of a run, and rejections there. Without Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scripts for GPUs on clusters of many shapes: what a dry run promises, a start keeps. No Ray."""
+"""Tests scripts for GPUs on clusters of many shapes: a start accepts exactly what the dry run accepts. Without
+Ray."""
 
 from __future__ import annotations
 
@@ -38,15 +39,15 @@ EVERY = sorted(
     for path in [*ROOT.glob("*-rl/*.sh"), *ROOT.glob("openclaw-*/*.sh")]
     if 'run_gpu "$@"' in path.read_text()
 )
-"""Scripts for GPUs, those of one machine too."""
+"""Scripts for GPUs, including those for one machine."""
 GPUS = (1, 2, 4, 6, 8, 16)
-"""Of each machine; there are as many machines as the parts need together, and one more or less."""
+"""GPUs of each machine; the number of machines is that needed by all parts together, and one more or less."""
 
 words_of_script = cache(words_of)
 
 
 class PretendedRay:
-    """Nodes with GPUs, which placement groups take as Ray does: by label, else as closely as there is room."""
+    """Nodes with GPUs, assigned to placement groups as by Ray: by label, otherwise as densely as possible."""
 
     def __init__(self, gpus: Sequence[int]) -> None:
         self.free = {f"node-{number}": list(range(count)) for number, count in enumerate(gpus)}
@@ -95,7 +96,7 @@ class PretendedRay:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Returns what makes the nodes; the driver is on the first."""
+    """Yields a function that creates the nodes; the driver is on the first."""
 
     def make(gpus: Sequence[int]) -> PretendedRay:
         ray = PretendedRay(gpus)
@@ -112,7 +113,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def planned(words: list[str], env: dict[str, str], machines: int, gpus: int) -> tuple[int, str]:
-    """Exit status and text of a dry run for machines of this shape."""
+    """Returns exit status and output of a dry run for machines of this shape."""
     split = words.index("--")
     options = ["--num-gpus", str(machines * gpus), "--machines", str(machines), "--machine-gpus", str(gpus)]
     out = io.StringIO()
@@ -130,7 +131,7 @@ def shapes(split: GpuSplit) -> Iterator[tuple[int, int]]:
 
 
 def args_of(words: list[str], env: dict[str, str]) -> Arguments:
-    """The arguments of a script as the dry run parses them."""
+    """Returns the arguments of a script as the dry run parses them."""
     found: list[Arguments] = []
     keep = dry_run.seated
     with pytest.MonkeyPatch.context() as patch:
@@ -161,7 +162,7 @@ def test_a_dry_run_shows_the_placement_of_the_start(script: str, pretended: Any)
 
 
 def check(args: Arguments, placed: Placement) -> None:
-    """Each engine has GPUs of one machine, and no two parts that share none have the same GPU."""
+    """Checks that each engine has GPUs of one machine, and that parts which share no GPUs have different ones."""
     engines = sites_of_engines(args, placed)
     serves, trains = not args.debug_train_only, not args.debug_rollout_only
     assert len([name for name in engines if name.startswith("engine")]) == serves * args.engine_count

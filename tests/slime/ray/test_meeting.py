@@ -1,4 +1,4 @@
-"""Ranks of one machine meet in a file that their user alone can open, and no port of theirs is open to others."""
+"""Tests that ranks of one machine meet through a file that only their user can open, and open no port to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure parts: placement, batches, the progress line."""
+"""Tests the pure functions: placement, batches, the progress line."""
 
 from __future__ import annotations
 

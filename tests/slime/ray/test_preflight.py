@@ -1,4 +1,4 @@
-"""Refusals before Ray, engines and trainer start."""
+"""Tests rejections before Ray, engines and trainer start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version goes live while the next step trains: what may overlap, and what waits for what."""
+"""Tests that a version goes live while the next step trains: which steps overlap, and which wait for others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ APART = {"colocate": False, "offload_rollout": False, "offload_train": False}
 
 
 class Update:
-    """Stands for the engines: each publication waits until it is let go, or fails."""
+    """Replaces the engines: each publication waits until it is released, or fails."""
 
     def __init__(self, calls: list[str]) -> None:
         self.calls, self.go, self.fails = calls, threading.Event(), False
@@ -201,7 +201,7 @@ def test_operations_on_the_live_weights_wait_for_the_publication(
 
 
 class Gate:
-    """Lets every candidate pass; notes its result. `rate`: what the learning rate is multiplied by."""
+    """Accepts every candidate; records its result. `rate`: factor of the learning rate."""
 
     on, rate = True, 1.0
 

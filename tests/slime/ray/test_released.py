@@ -1,4 +1,4 @@
-"""Which process of an engine gave its memory back outlives the driver that asked it."""
+"""Tests that the record of an engine process that released its memory outlives its driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slime.ray.engine_clients import ReleasedEngine, end_released
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[records.ProcessRecord]:
-    """A server that waits, recorded as engine-0."""
+    """Yields a server that waits, recorded as engine-0."""
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     record = control.spawn(tmp_path, "engine-0", "engine", command, None, {})
     yield record

@@ -1,4 +1,4 @@
-"""A rollout manager that is lost at any moment is replaced."""
+"""Tests that a rollout manager lost at any moment is replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slime.ray.waiting import WaitTimeout
 def test_a_rollout_manager_that_dies_while_writing_its_state_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its batch had come by then, so no limit of the rollout applies any more."""
+    """Its batch had arrived, so that no time limit of the rollout applies any more."""
     replaced_after: list[int] = []
 
     def gather(

@@ -1,4 +1,4 @@
-"""Ray as a run starts it for itself."""
+"""Tests how a run starts Ray for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook that names processes may refuse, and in whose words."""
+"""Tests the rejections of a hook that names processes, and their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainers and engines on the same GPUs: who holds the memory when, as the calls come."""
+"""Tests trainers and engines on the same GPUs: the holder of the memory after each call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slime.weights.versions import WeightVersion
 
 
 class Calls:
-    """Stands for any part of a run: notes `part.method` in one list."""
+    """Replaces any part of a run: records `part.method` in one list."""
 
     def __init__(self, part: str, calls: list[str], **returned: Any) -> None:
         self.part, self.calls, self.returned = part, calls, returned
@@ -69,7 +69,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 class BatchMaker:
-    """Stands for a rollout manager: gives empty batches."""
+    """Replaces a rollout manager: returns empty batches."""
 
     @property
     def generate(self) -> Any:
@@ -77,7 +77,7 @@ class BatchMaker:
 
 
 def version(rollout_id: int, trained: bool = False) -> VersionInFlight:
-    """A version whose batch is there; `trained`: and was trained on."""
+    """Returns a version whose batch is complete; `trained`: and trained."""
     batch = PendingBatch(rollout_id, BatchMaker())
     found = VersionInFlight(batch)
     found.state = VersionState.TRAINING if trained else VersionState.REQUESTED

@@ -1,4 +1,4 @@
-"""What a driver saves when it is asked to stop, and when it does not wait for that."""
+"""Tests which files a driver saves when it is asked to stop, and when it does not wait for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.slime.ray.test_shared_gpus import Calls, make_run, seen, version
 
 
 class Trainers(Calls):
-    """Notes a saved checkpoint, and makes it the latest."""
+    """Records a saved checkpoint, and makes it the latest."""
 
     saved: list[tuple[Any, ...]]
     folder: Path
@@ -170,7 +170,7 @@ def test_an_evaluation_does_not_delay_a_stop(
 
 
 class Ended(BaseException):
-    """Stands for the end of the process."""
+    """Replaces the exit of the process."""
 
 
 @pytest.fixture

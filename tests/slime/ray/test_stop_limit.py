@@ -1,4 +1,5 @@
-"""A run that is stopped has as long as its checkpoint takes: by the bytes of the model and the speed of the disk."""
+"""Tests the time limit of a stop: it allows for the checkpoint, by the bytes of the model and the speed of the
+disk."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MB = 1e6
 
 
 def arguments(tmp_path: Path, model: str, *flags: str) -> Any:
-    """Of a trainer of a well-known model, whose folder holds its shape alone."""
+    """Returns the arguments of a trainer of a well-known model, whose folder contains only its configuration."""
     folder = tmp_path / model
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(KNOWN[model]))

@@ -1,4 +1,4 @@
-"""Other people's completions endpoints as engines: exact ids with the fields that real servers have, or a refusal."""
+"""Tests public completions endpoints as engines: exact ids from the fields of real servers, or a rejection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT_ALONE: Choice = {"index": 0, "text": "4.", "finish_reason": "stop", "logpro
 def endpoint(
     answer: Callable[[dict[str, Any]], httpx.Response],
 ) -> tuple[CompletionsService, list[dict[str, Any]]]:
-    """A service before an endpoint, and the bodies that it was asked."""
+    """Returns a service connected to an endpoint, and the bodies of its requests."""
     service = CompletionsService(ServiceSettings("some-model", "http://endpoint/v1"))
     asked: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""A server of rewards on the loopback interface."""
+"""A reward server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def no_failures() -> Iterator[None]:
 
 @pytest.fixture
 def reward_server() -> Iterator[Any]:
-    """`reward_server(status, body)...` queues answers (the last one repeats); `.url`, `.asked`."""
+    """f(status, body)...: queues answers (the last one repeats); `.url`, `.asked`."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

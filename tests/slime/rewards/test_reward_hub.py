@@ -1,4 +1,4 @@
-"""Rewards of every origin: built-in, remote, the user's; and the result when one fails."""
+"""Tests all kinds of rewards: built-in, remote, the user's; and the result if one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in rewards on texts as models write them."""
+"""Tests the built-in rewards on typical texts of models."""
 
 from __future__ import annotations
 

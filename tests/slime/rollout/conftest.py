@@ -1,4 +1,4 @@
-"""Arguments as the command line gives them, prompt files, a real engine, and fake ones that are slow or broken."""
+"""Arguments as from the command line, prompt files, a real engine, and fake ones that are slow or broken."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fakes.rollout_engine import FakeEngine
 
 @pytest.fixture(scope="session")
 def model() -> str:
-    """The tiny chat model of this repository, with its tokenizer and chat template."""
+    """Returns the tiny chat model of this repository, with its tokenizer and chat template."""
     return str(MODEL)
 
 
@@ -37,9 +37,9 @@ MakeArgs = Callable[..., Any]
 
 @pytest.fixture
 def make_args(tmp_path: Path, model: str) -> MakeArgs:
-    """f(rows, *words, rm="random"): parsed arguments of a run over these prompt rows, in a folder of its own.
+    """f(rows, *words, rm="random"): parsed arguments of a run over these prompt rows, in its own folder.
 
-    What says on what to evaluate comes with an --eval-interval.
+    Evaluation data sets imply an --eval-interval.
     """
 
     def make(rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random") -> Arguments:
@@ -64,7 +64,7 @@ def rows() -> Rows:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeEngine]:
-    """A fake engine that the run of `make_args` finds."""
+    """Yields a fake engine that the run of `make_args` uses."""
     with FakeEngine() as engine:
         record_engine(tmp_path / "run", engine.url)
         yield engine
@@ -79,13 +79,13 @@ def another_fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def add_engine() -> Callable[..., None]:
-    """f(run_dir, url, name="engine-0"): the run finds an engine at this address."""
+    """f(run_dir, url, name="engine-0"): registers an engine with this address in the run."""
     return record_engine
 
 
 @pytest.fixture(scope="session")
 def engine_url() -> Iterator[str]:
-    """An engine process as users start it, with the tiny chat model."""
+    """Yields an engine process as users start it, with the tiny chat model."""
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
     command += ["--model-path", str(MODEL), "--port", "0"]
     env = {
@@ -102,6 +102,6 @@ def engine_url() -> Iterator[str]:
 
 @pytest.fixture
 def engine(tmp_path: Path, engine_url: str) -> str:
-    """The real engine, where the run of `make_args` finds it."""
+    """Registers the real engine in the run of `make_args`; returns its URL."""
     record_engine(tmp_path / "run", engine_url)
     return engine_url

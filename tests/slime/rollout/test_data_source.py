@@ -1,4 +1,4 @@
-"""The data source: order, epochs, the buffer, and going on after a restart."""
+"""Tests the data source: order, epochs, the buffer, and continuation after a restart."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_groups_issued_for_a_later_batch_are_issued_again_after_a_restart(
 def test_a_resumed_run_gets_the_same_groups_as_an_uninterrupted_one(
     sizes: list[int], cut: int, data: DataObject
 ) -> None:
-    """Whatever was dropped or given back before, from the saved state on nobody can tell the two apart."""
+    """The groups after the saved state are equal, whatever was dropped or returned before."""
     args = RESUME["args"]
     source = Source(args)
     resumed: Source | None = None

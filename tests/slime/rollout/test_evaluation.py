@@ -1,4 +1,4 @@
-"""Evaluation: data sets of their own settings, metrics, pass@k."""
+"""Tests evaluation: data sets with their own settings, metrics, pass@k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event loop of rollouts: who blocks it is named, and does not block the run for ever."""
+"""Tests the event loop of rollouts: a blocking function is named, and does not block the run for ever."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
         ConfigError, match=r"test_event_loop.py:\d+ \(forgets_to_await\) holds its event loop"
     ):
         event_loop.run(forgets_to_await(1.5), patience=0.3)
-    assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself is sound
+    assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself still works
 
 
 def test_a_temporarily_blocking_function_is_reported_and_continues(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +58,7 @@ def test_waiting_is_not_blocking_and_a_timeout_of_the_work_is_passed_on(
 
 
 class ReadyTooLate(Future[int]):
-    """Becomes done between the end of a wait and the next look."""
+    """An awaitable that becomes done between the end of a wait and the next check."""
 
     def result(self, timeout: float | None = None) -> int:
         if timeout is not None and not self.done():

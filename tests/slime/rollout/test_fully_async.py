@@ -1,4 +1,4 @@
-"""The producer that never stops: nobody gets older than allowed, nobody is thrown away, nobody waits without need."""
+"""Tests the continuous producer: no group is older than allowed, none is discarded, and no wait is unnecessary."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from tests.fakes.rollout_engine import FakeEngine
 def simulate(
     batch: int, bound: int, ahead: int, rollouts: int, width: int, chance: random.Random
 ) -> list[int]:
-    """Ages, in rollouts, of all groups that are handed out, with durations from a long tail.
+    """Returns the ages, in rollouts, of all groups that are handed out, with durations from a long-tailed
+    distribution.
 
-    `ahead`: how many batches the trainer may be behind: 0 in turns, 1 as `train_async.py`.
+    `ahead`: number of batches by which the trainer may lag: 0 in turns, 1 as in `train_async.py`.
     """
     now, trained, open_groups, running, ready, ages = 0.0, 0, 0, [], [], []
     train_ends: list[float] = []
@@ -44,7 +45,7 @@ def simulate(
             if full and len(train_ends) <= ahead:
                 break
             times = [running[0][0]] if running else []
-            now = min(times + train_ends[:1])  # raises where nothing can happen any more: a deadlock
+            now = min(times + train_ends[:1])  # raises if no event is left: a deadlock
             while running and running[0][0] <= now:
                 ready.append(heapq.heappop(running)[2])
         ready.sort()
@@ -72,7 +73,7 @@ def test_no_schedule_exceeds_the_staleness_bound_or_deadlocks(
 
 
 class Trainer:
-    """Says that weights are live as a run does, after `seconds` of training."""
+    """Reports live weights as a run does, after `seconds` of training."""
 
     def __init__(self, run_dir: str, engine: FakeEngine) -> None:
         self.run_dir, self.engine = Path(run_dir), engine

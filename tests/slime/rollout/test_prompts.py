@@ -1,4 +1,4 @@
-"""Reading of prompt files, and the errors of invalid ones."""
+"""Tests reading of prompt files, and the errors of invalid ones."""
 
 from __future__ import annotations
 

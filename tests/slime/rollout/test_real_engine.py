@@ -1,4 +1,4 @@
-"""Rollouts over the embedded engine: training uses exactly the ids that the engine sampled."""
+"""Tests rollouts over the embedded engine: training uses exactly the sampled ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def questions() -> list[dict[str, Any]]:
 
 
 def reference_log_probs(model: str, sample: Sample) -> list[float]:
-    """Log-probs of the response tokens by a plain forward pass, at the sampling temperature, [R]."""
+    """Returns the log-probs [R] of the response tokens by a plain forward pass, at the sampling temperature."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -66,14 +66,14 @@ def test_a_repeated_rollout_gives_the_same_samples(
         for _ in range(2)
     )
     assert [sample.tokens for sample in first] == [sample.tokens for sample in second]
-    for one, other in zip(first, second, strict=True):  # what shares a batch changes the last bits
+    for one, other in zip(first, second, strict=True):  # other requests in the batch change the last bits
         assert one.rollout_log_probs == pytest.approx(other.rollout_log_probs, abs=1e-5)
 
 
 def test_an_interrupted_answer_continues_with_its_ids(
     make_args: ParseArgs, questions: Rows, engine: str, model: str
 ) -> None:
-    """Answers of 150 tokens cannot all be done when the first short one is; they are continued, not repeated."""
+    """Answers of 150 tokens cannot all be complete when the first short one is; they are continued, not repeated."""
     words = ["--partial-rollout", "--rollout-batch-size", "1", "--over-sampling-batch-size", "6"]
     words += ["--custom-generate-function-path", f"{__file__}:one_short"]
     args = make_args(questions, *words, "--rollout-max-response-len", "150")
@@ -91,7 +91,7 @@ def test_an_interrupted_answer_continues_with_its_ids(
 
 
 async def one_short(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
-    """The first sample gets 5 tokens, the others 150 whatever the model says."""
+    """The first sample gets 5 tokens, the others 150."""
     from slime.rollout.generate import generate
 
     short = sample.index == 0

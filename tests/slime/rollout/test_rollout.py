@@ -1,4 +1,4 @@
-"""The default rollout over a fake engine: whatever happens to groups, each ends in one place, and is counted."""
+"""Tests the default rollout over a fake engine: every group ends in exactly one place, and is counted."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def groups_of(output: RolloutFnTrainOutput) -> list[Any]:
 
 
 def slow_prompt(args: Arguments, text: str) -> Any:
-    """Tells the requests of one prompt from others, by its ids."""
+    """Recognises the requests of one prompt by its ids."""
     from slime.rollout.tokenizer import load_tokenizer
 
     ids = load_tokenizer(args.hf_checkpoint).encode(text)
     return lambda request: request["input_ids"][: len(ids)] == ids
 
 
-# What a sample gets
+# Attributes of a sample
 
 
 def test_a_sample_has_the_ids_log_probs_and_versions_of_the_engine(
@@ -83,13 +83,13 @@ def test_an_answer_is_limited_to_the_context(make_args: ParseArgs, rows: Rows, f
         assert sample.status is SampleStatus.TRUNCATED
 
 
-# Over-sampling, interruption, nothing lost
+# Over-sampling, interruption, no lost groups
 
 
 def test_a_full_batch_interrupts_the_other_groups_without_losing_them(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
-    """Long-tailed answers: every group comes exactly once before any group of the next epoch."""
+    """Long-tailed answers: every group occurs exactly once before any group of the next epoch."""
     chance = random.Random(1)
     lengths: dict[str, int] = {}
     fake.length = lambda r: lengths.setdefault(str(r["input_ids"]), 1 + int(chance.paretovariate(1.0)))
@@ -121,7 +121,7 @@ def test_a_full_batch_interrupts_the_other_groups_without_losing_them(
 def test_an_interrupted_answer_restarts_or_continues(
     make_args: ParseArgs, rows: Rows, fake: FakeEngine
 ) -> None:
-    """With --partial-rollout the second part has the second weights, and only it is trained on if asked."""
+    """With --partial-rollout the second part has the second weights; on request only it is trained."""
     fake.seconds_per_token = 0.01
     common = [
         "--rollout-batch-size",
@@ -254,7 +254,7 @@ def test_the_final_hooks_get_the_batch_and_every_finished_group(
 
 
 def hook_state(name: str) -> Any:
-    """Hooks by file path live in a module of their own."""
+    """Returns the module of a hook given by file path."""
     from slime.plugins import load_attr
 
     return load_attr(f"{HERE}:{name}").__globals__["SEEN"]
@@ -264,7 +264,7 @@ def hook_state(name: str) -> Any:
 
 
 async def two_turns(args: Arguments, sample: Sample, sampling_params: dict[str, Any]) -> list[Sample]:
-    """One execution that becomes two samples."""
+    """One execution with two samples."""
     from slime.rollout.generate import generate
 
     second = Sample.from_dict(sample.to_dict())

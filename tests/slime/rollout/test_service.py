@@ -1,4 +1,4 @@
-"""What the rollout manager hands to the trainer: samples, metrics, and a state to go on from."""
+"""Tests the rollout manager's output for the trainer: samples, metrics, and a state to resume from."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_run_killed_after_a_batch_continues_with_the_next_prompts(
         batches.append(service.generate(rollout_id)[0])
         service.save(rollout_id)
     for start in range(3):
-        resumed = RolloutService(args)  # one that is told nothing finds its place itself
+        resumed = RolloutService(args)  # without a state it finds its position itself
         again = [resumed.generate(rollout_id)[0] for rollout_id in range(start, 3)]
         assert [[s.to_dict() for s in batch] for batch in again] == [
             [s.to_dict() for s in batch] for batch in batches[start:]

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: exactly what the model has to write is trained on."""
+"""Tests supervised fine-tuning: exactly the model's own text is trained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESULT = {"role": "tool", "content": "one"}
 
 
 def trained(model: str, found: Masked) -> list[str]:
-    """The runs of trained tokens, as text."""
+    """Returns the segments of trained tokens, as text."""
     tokenizer, runs, before = load_tokenizer(model), [], 0
     for token, mask in zip(found.ids, found.mask, strict=True):
         if mask and not before:

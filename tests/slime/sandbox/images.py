@@ -35,7 +35,7 @@ PROGRAMS = (
 
 
 def root_folder(to: Path, programs: Sequence[str] = PROGRAMS, files: Mapping[str, str] | None = None) -> Path:
-    """A root with these programs, the libraries that they are linked with, and texts; /bin and its like are links."""
+    """Creates a root with these programs, their libraries, and texts; /bin and similar ones are links."""
     for name in ("bin", "lib", "lib64", "sbin"):
         (to / "usr" / name).mkdir(parents=True, exist_ok=True)
         (to / name).symlink_to(f"usr/{name}")
@@ -56,7 +56,7 @@ def root_folder(to: Path, programs: Sequence[str] = PROGRAMS, files: Mapping[str
 
 
 def copy_libraries(file: Path, root: Path) -> None:
-    """What a program or a module is linked with."""
+    """Copies the libraries that a program or a module is linked with."""
     said = subprocess.run(["ldd", file], capture_output=True, text=True, check=False).stdout
     for path in re.findall(r"(/\S+) \(0x", said):
         _copy(Path(path), root / "usr" / path.removeprefix("/usr").lstrip("/"))
@@ -70,7 +70,7 @@ def _copy(source: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary folder that the user of boxes may enter; pytest's are closed."""
+    """Yields a temporary folder that the sandbox's user may enter; pytest's are closed."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
@@ -78,7 +78,7 @@ def open_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def podman_of(folder: Path) -> Iterator[Tool]:
-    """podman with a storage of its own, so that no image of this machine's user is touched; removed in the end."""
+    """Yields podman with separate storage, so that no image of this machine's user is changed; removed at the end."""
     options = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
     tool = Tool((shutil.which("podman") or "podman", *options))
     try:
@@ -111,7 +111,7 @@ def tar_of(*entries: tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo) -> bytes:
 
 
 def saved(to: Path, layers: Sequence[bytes], config: Mapping[str, object] | None = None) -> Path:
-    """As `docker save` writes it."""
+    """Writes an archive as `docker save` does."""
     names = [f"{number}/layer.tar" for number in range(len(layers))]
     manifest = [{"Config": "config.json", "RepoTags": ["test:1"], "Layers": names}]
     parts = dict(zip(names, layers, strict=True))

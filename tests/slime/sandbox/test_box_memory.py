@@ -1,4 +1,5 @@
-"""All processes of a box together: by a cgroup where one can be made, by the watcher elsewhere."""
+"""Tests the memory limit of all processes of a sandbox together: by a cgroup if possible, otherwise by the
+watcher."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ time.sleep(600)
 
 @pytest.fixture
 def none_ahead() -> Iterator[None]:
-    """No box that a test gets was started before it, or for it and is left to others."""
+    """Closes the sandboxes that are started in advance, before and after the test."""
     close_all()
     yield
     close_all()

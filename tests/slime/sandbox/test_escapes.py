@@ -1,4 +1,4 @@
-"""Ways out of a box, and attacks on who shares its machine: none succeeds, and each ends in an error that names it."""
+"""Tests ways out of a sandbox, and attacks on its machine: none succeeds, and each ends in an error that names it."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def image() -> Iterator[Image]:
 
 
 def in_image(image: Image, code: str) -> str:
-    """Its result in a Python of this machine in a box of its own on the image."""
+    """Returns the result of code in a Python of this machine, in a separate sandbox with the image."""
     program = [*worker_python(image), "-I", "-S", "-c", RUNNER, code]
     with Workspace(image=image) as workspace, Box(program, SMALL, None, None, workspace, image=image) as box:
         box.busy_since = time.monotonic()
@@ -198,7 +198,7 @@ def in_image(image: Image, code: str) -> str:
 
 @pytest.mark.parametrize(
     "attempt", [name for name in ATTEMPTS if name != "too much output"]
-)  # a session's limit
+)  # the limit of a session
 def test_an_escape_attempt_on_an_image_ends_with_the_same_error(image: Image, attempt: str) -> None:
     code, error = ATTEMPTS[attempt]
     assert error in in_image(image, code.replace("'/usr/x'", "'/usr/bin/x'"))
@@ -286,6 +286,6 @@ def test_tests_copied_in_after_the_agent_has_ended_are_the_ones_that_run(
         with Shells(workspace) as shells:
             shells.execute("agent", HANDED_OVER[attempt], SECONDS)
         workspace.copy_in(tmp_path, "tests")
-        time.sleep(0.05)  # for a process that would still be there
+        time.sleep(0.05)  # for a process that would still exist
         assert run("cat tests/t", SECONDS, workspace).output == "honest\n"
         assert workspace.read("tests/t") == b"honest\n"

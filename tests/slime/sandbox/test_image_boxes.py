@@ -1,4 +1,5 @@
-"""Boxes on images: the system is the image's, its folders are written as copies, nothing of this machine is there."""
+"""Tests sandboxes with images: the system is the image's, its folders are written as copies, and nothing of this
+machine is visible."""
 
 from __future__ import annotations
 
@@ -176,7 +177,7 @@ def test_a_sandbox_ended_during_its_start_leaves_no_process(image: Image) -> Non
 
 
 def processes_with(word: str) -> list[int]:
-    """Those that have the word on their command line."""
+    """Returns the processes with the word on their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

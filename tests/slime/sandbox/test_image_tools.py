@@ -1,4 +1,4 @@
-"""Images that podman or docker bring: the real podman with a storage of its own, and tools that fail."""
+"""Tests images from podman or docker: the real podman with separate storage, and tools that fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Tool]:
-    """With the image localhost/mini:1."""
+    """Yields podman with the image localhost/mini:1."""
     with open_folder() as folder, podman_of(folder) as tool:
         archive = plain_tar(root_folder(folder / "root", files={"etc/mark": "mini\n"}), folder / "root.tar")
         change = ["--change", "ENV COLOUR=blue", "--change", "WORKDIR /etc"]

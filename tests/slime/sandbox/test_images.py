@@ -1,4 +1,4 @@
-"""Images as files: the allowed contents of archives, the kept part, and that one process unpacks for all."""
+"""Tests images as files: the allowed content of archives, the kept part, and that one process unpacks for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code in a box can do, what it cannot, and what it is told."""
+"""Tests what code in a sandbox can do, what it cannot, and its error messages."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_processes_started_by_a_call_end_with_it(session: PythonSession) -> None
 
 
 def parents() -> set[int]:
-    """The ids of all processes on this machine that have a child."""
+    """Returns the ids of all processes on this machine that have a child."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

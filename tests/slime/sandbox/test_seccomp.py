@@ -1,4 +1,4 @@
-"""The filter of system calls, run as the kernel runs it: which calls it refuses, and with which error."""
+"""Tests the filter of system calls in an emulation of the kernel: the rejected calls, and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALLOWED = None
 def decided(
     machine: str, number: int, *arguments: int, mark: int | None = None, counted: bool = True
 ) -> int | None:
-    """The error that the program gives a call; None: it is allowed."""
+    """Returns the error of a call by the program; None: it is allowed."""
     call = struct.pack(
         "<IIQ6Q", number, mark or MACHINES[machine].mark, 0, *arguments, *[0] * (6 - len(arguments))
     )
@@ -61,7 +61,7 @@ def test_calls_are_refused_only_with_escaping_arguments(machine: str) -> None:
         assert decided(machine, about.clone, flag | 17) == errno.EPERM
     assert decided(machine, about.ioctl, 0, 0x5401) is ALLOWED  # TCGETS
     assert decided(machine, about.ioctl, 0, 0x5412) == errno.EPERM
-    # The kernel looks at the low half too
+    # The kernel checks the low half too
     assert decided(machine, about.ioctl, 0, 0xFFFFFFFF00005412) == errno.EPERM
     assert [family for family in range(50) if decided(machine, about.socket, family) is ALLOWED] == [
         1,

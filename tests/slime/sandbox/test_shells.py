@@ -1,4 +1,4 @@
-"""Shells that stay: the output of a call, and the fate of a command that does not end."""
+"""Tests persistent shells: the output of a call, and the handling of a command that does not end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shells() -> Iterator[Shells]:
 
 
 def shown_until(first: Shown, view: Callable[[], Shown], done: Callable[[str, Shown], bool]) -> str:
-    """All output of a call and the views behind it, up to the one that is enough."""
+    """Returns all output of a call and of the later views, up to the first sufficient one."""
     text, found, until = first.output, first, time.monotonic() + SECONDS
     while not done(text, found):
         assert time.monotonic() < until, f"not shown in time: {text!r}"

@@ -1,4 +1,5 @@
-"""Boxes without a cgroup, as those of an ordinary user: no memory and no file passes the limits uncounted."""
+"""Tests sandboxes without a cgroup, as those of an ordinary user: memory and files cannot exceed the limits
+uncounted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Folders that boxes work in: what of them outlives a box, what a box cannot do by them, and that nothing is left."""
+"""Tests working folders of sandboxes: which files remain, what a sandbox cannot do with them, and that nothing is
+left behind."""
 
 from __future__ import annotations
 

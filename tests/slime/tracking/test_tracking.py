@@ -1,4 +1,4 @@
-"""Where metrics go, and what a person sees."""
+"""Tests the destinations of metrics, and the progress output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def arguments(run_dir: Path, **changes: object) -> Arguments:
 
 def test_every_metric_is_in_the_file_and_in_tensorboard_at_its_rollout(tmp_path: Path) -> None:
     for rollout_id in (0, 1):
-        tracker = Tracker(arguments(tmp_path))  # a restarted driver goes on in the same file
+        tracker = Tracker(arguments(tmp_path))  # a restarted driver continues in the same file
         tracker.log(rollout_id, {"train/loss": 0.5 + rollout_id, "rollout/raw_reward": float("nan")})
         tracker.log_evaluation(rollout_id + 1, {"eval/arithmetic": 0.25})
         tracker.close()
@@ -84,7 +84,7 @@ def test_the_row_of_a_step_that_is_not_in_the_weights_is_dropped(tmp_path: Path)
 
 
 class FakeWandb(ModuleType):
-    """Keeps what the real package would send."""
+    """Stores what the real package would send."""
 
     def __init__(self) -> None:
         super().__init__("wandb")
@@ -104,7 +104,7 @@ class FakeWandb(ModuleType):
 
 
 class FakeTrackio(ModuleType):
-    """Takes what the real package (0.43.0) takes, by the names of its parameters."""
+    """Has the parameters of the real package (0.43.0), by name."""
 
     def __init__(self) -> None:
         super().__init__("trackio")
@@ -180,7 +180,7 @@ def test_a_terminal_shows_a_bar_and_other_outputs_get_lines(capsys: pytest.Captu
 
 
 class Left(io.StringIO):
-    """A terminal that was closed, or a `tee` that Ctrl-C ended first."""
+    """A closed terminal, or a `tee` that Ctrl-C ended first."""
 
     def __init__(self, error: type[OSError]) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Left(io.StringIO):
 def test_a_run_continues_after_its_output_pipe_is_closed(
     kind: str, error: type[OSError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "dup2", lambda *_: None)  # rich takes standard output away
+    monkeypatch.setattr(os, "dup2", lambda *_: None)  # rich replaces standard output
     shown = display(kind, 3)
     with redirect_stdout(Left(error)):
         for rollout_id in (0, 1):

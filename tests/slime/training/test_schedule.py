@@ -178,7 +178,7 @@ def loads(step: Step, samples: list[tuple[int, int]]) -> list[int]:
 
 
 def alike(count: int, prompt: int, answer: int) -> list[list[int]]:
-    """Turns of one session, each with all before it."""
+    """Returns turns of one session, each with all earlier ones."""
     return [list(range(prompt + answer * (turn + 1))) for turn in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A random Qwen3-VL, what transformers computes with it, and samples with images."""
+"""A random Qwen3-VL, transformers' results for it, and samples with images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def make_sample(vision_folder: Path, reader: ImageReader) -> MakeSample:
 
 @pytest.fixture
 def samples(make_sample: MakeSample) -> list[Sample]:
-    """Two with the same prompt of two pictures, one with these exchanged, one that sees on, one of text."""
+    """Returns two samples with the same prompt of two pictures, one with the pictures exchanged, one with a later
+    picture, one of text."""
     small, wide, tall = picture(40, 30, 1), picture(60, 33, 2), picture(34, 60, 3)
     return [
         make_sample(small, wide, seed=0),

@@ -1,4 +1,4 @@
-"""The embedded engine samples with images from the distribution that transformers and the trainer compute."""
+"""Tests that the embedded engine samples with images from the distribution of transformers and the trainer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def body(sample: Sample, **changes: object) -> dict[str, Any]:
 def run(
     service: EngineService, sequences: list[Sequence], most: int = 200, retracted_after: int = -1
 ) -> None:
-    """Steps in this thread until all have ended; after so many everybody is sent back, as where the store is full."""
+    """Steps in this thread until all have ended; after `retracted_after` steps all are retracted, as if the cache
+    were full."""
     for sequence in sequences:
         service.engine._add(sequence)
     for number in range(most):
@@ -66,7 +67,7 @@ def run(
 
 
 def sampled(sample: Sample, sequence: Sequence) -> Sample:
-    """What a rollout makes of the answer."""
+    """Returns the sample that a rollout makes of the answer."""
     prompt = sample.tokens[: sample.prompt_length]
     return Sample(
         tokens=prompt + sequence.output_ids,
@@ -86,7 +87,7 @@ def test_batched_image_and_text_answers_match_transformers_and_the_trainer(
     make_trainer: MakeTrainer,
     flags: dict[str, int],
 ) -> None:
-    """With small chunks images are read in parts; who is sent back reads theirs again."""
+    """With small chunks images are read in parts; a retracted sequence reads its images again."""
     engine = service(**flags)
     sequences = [engine.sequence(GenerateRequest.model_validate(body(sample))) for sample in samples]
     run(engine, sequences, retracted_after=45 if flags else -1)

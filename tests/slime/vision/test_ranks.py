@@ -1,4 +1,4 @@
-"""Two processes (gloo) do what one does, also where only one of them has images."""
+"""Tests that two processes (gloo) equal one, also if only one of them has images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images from messages and environments through a rollout to a step of the trainer."""
+"""Tests images from messages and environments through a rollout to a step of the trainer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rollout_args(vision_folder: Path, tmp_path: Path) -> ArgsOf:
 
 
 class Showing:
-    """Shows another picture after each answer."""
+    """An environment that shows another picture after each answer."""
 
     async def reset(self, task: Task) -> Start:
         self.turn = 0
@@ -136,7 +136,7 @@ def test_a_grpo_step_makes_rewarded_answers_to_an_image_likelier(
 def asking(
     args: Arguments, monkeypatch: pytest.MonkeyPatch, prompt_tokens: int | None
 ) -> list[dict[str, Any]]:
-    """Bodies that the engines of a run get, each answered with one token."""
+    """Returns the bodies of requests to the engines of a run, each answered with one token."""
     bodies: list[dict[str, Any]] = []
 
     async def answer(body: dict[str, Any], timeout: float, interrupt: object) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_sglang_gets_the_images_and_a_different_prompt_length_is_rejected(
 
 
 def test_sglang_keeps_the_ids_of_a_prompt_with_several_pictures_and_sampled_turns() -> None:
-    """It rebuilds the very ids that are trained; else it tokenizes the text again, and sampled turns change."""
+    """It rebuilds exactly the trained ids; otherwise it would tokenize the text again and change sampled turns."""
     mark = 7
     places = [
         ImagePlace(2, 4, (1, 4, 4), "a"),

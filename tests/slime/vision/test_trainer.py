@@ -1,4 +1,4 @@
-"""The trainer computes of samples with images what transformers computes."""
+"""Tests that the trainer's results for samples with images equal those of transformers."""
 
 from __future__ import annotations
 

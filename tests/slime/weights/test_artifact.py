@@ -1,4 +1,4 @@
-"""What a folder of weights is refused for before an engine sees it."""
+"""Tests rejections of a weight folder before an engine loads it."""
 
 from __future__ import annotations
 

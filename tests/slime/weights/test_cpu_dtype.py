@@ -1,4 +1,4 @@
-"""In which type an embedded engine on the CPU serves: what training computes in, and what a run has so far."""
+"""Tests the dtype of an embedded engine on the CPU: that of training, and that of an existing run."""
 
 from __future__ import annotations
 

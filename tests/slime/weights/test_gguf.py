@@ -1,4 +1,4 @@
-"""A GGUF file becomes a Hugging Face folder that is the same model, with its digits, template and clear refusals."""
+"""Tests that a GGUF file becomes an equivalent Hugging Face folder, with its template and clear rejections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tool() -> ModuleType:
     spec = importlib.util.spec_from_file_location("convert_gguf", ROOT / "slime/tools/convert_gguf_to_hf.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # a dataclass looks its module up there
+    # a dataclass looks up its module there
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

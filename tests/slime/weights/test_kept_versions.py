@@ -1,4 +1,4 @@
-"""Which versions stay on disk, and orders of people about them."""
+"""Tests which versions stay on disk, and users' orders about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slime.weights.versions import WeightVersion
 
 def test_the_newest_versions_are_kept_and_older_ones_thinned() -> None:
     kept: list[int] = []
-    for version in range(101):  # as a run goes on
+    for version in range(101):  # as a run does
         kept = thinned([*kept, version], 10)
     assert kept[0] == 0 and kept[-5:] == [96, 97, 98, 99, 100] and len(kept) == 11
     gaps = [later - earlier for earlier, later in itertools.pairwise(kept)]
@@ -30,7 +30,7 @@ def test_the_first_and_the_named_versions_are_always_kept() -> None:
 
 
 def write_versions(save: Path, weights: Path) -> None:
-    """30 of them, of which the twelfth is the latest checkpoint."""
+    """Writes 30 versions, of which the twelfth is the latest checkpoint."""
     for number in range(30):
         folder = save / f"checkpoint-{number}"
         folder.mkdir(parents=True)

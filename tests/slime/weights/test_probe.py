@@ -1,4 +1,4 @@
-"""A probe lets every correct program pass, and no other model."""
+"""Tests that a probe accepts every correct program, and no other model."""
 
 from __future__ import annotations
 

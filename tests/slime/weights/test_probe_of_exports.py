@@ -1,4 +1,4 @@
-"""Who writes weights says what they say: the trainer's export and the merge tool leave a probe, and it is true."""
+"""Tests that the trainer's export and the merge tool write a correct probe with the weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LORA = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.
 
 
 def computed(folder: Path, tmp_path: Path) -> Probe:
-    """What plain transformers says of a folder, which its own probe is not asked for."""
+    """Returns plain transformers' probe of a folder, without reading its own probe."""
     copy = tmp_path / f"{folder.name}_without_probe"
     shutil.copytree(folder, copy)
     (copy / FILE).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Weights through shared memory: memory in use is never overwritten, and loaded weights are verified."""
+"""Tests weights in shared memory: memory in use is never overwritten, and loaded weights are verified."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAPPED = WrittenMemories()
 
 
 def put(slots: Path, weights: dict[str, Tensor]) -> tuple[str, str]:
-    """A version in a slot, and its checksum."""
+    """Writes a version to a slot; returns its folder and its checksum."""
     with free_slot(slots) as slot:
         return str(slot), checksum_of(write_weights(slot, weights.items(), len(weights), None, MAPPED))
 
@@ -126,7 +126,7 @@ def test_a_killed_writer_leaves_an_unused_slot(tmp_path: Path) -> None:
 
 
 def big(number: float) -> dict[str, Tensor]:
-    """More than is written without a thread and a map."""
+    """Returns more than is written without a thread and a map."""
     return {"few": torch.ones(3), "big": torch.full((3, 1 << 19), number), "a": torch.ones(5)}
 
 
@@ -204,7 +204,7 @@ def test_each_of_several_readers_keeps_the_slot(tmp_path: Path) -> None:
 
 
 class Engine:
-    """Takes what it is told to take from memory; `others`: it sees no memory of this machine."""
+    """Loads the requested weights from memory; `others`: it has no access to this machine's memory."""
 
     url = "http://engine"
 

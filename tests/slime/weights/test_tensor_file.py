@@ -1,4 +1,4 @@
-"""Weights written tensor by tensor in one pass: reading by others, proofs, refusals."""
+"""Tests weight files written tensor by tensor in one pass: reading by other libraries, verification, rejections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The update transaction over engines that fail at each point."""
+"""Tests the update transaction over engines that fail at each point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ CANDIDATE = Candidate(ONE, rollout_id=0, parent=0)
 
 @dataclass
 class FakeEngine:
-    """Holds weights as the real one does; `fails[stage]` is how often that call fails before it works."""
+    """Stores weights as the real one does; `fails[stage]` is the number of failures of that call before it
+    succeeds."""
 
     url: str = "http://engine"
     fails: dict[str, int] = field(default_factory=dict)
@@ -199,7 +200,7 @@ def test_old_artifacts_are_removed_except_protected_ones(tmp_path: Path) -> None
 
 
 def test_a_live_version_with_a_missing_folder_is_cleared(tmp_path: Path) -> None:
-    """As after a restart of the machine, where it lay in memory."""
+    """As after a reboot of the machine, whose memory contained it."""
     versions = tmp_path / "versions"
     live = WeightVersion(3, str(artifact_folder(versions, 3)), "sum-3")
     write_live(tmp_path, live)

@@ -1,4 +1,4 @@
-"""A kind of environment for `serve.py` that needs no package: counts, and does what it is told in bad cases."""
+"""An environment for `serve.py` without dependencies: counts, and fails on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Side:
         print("a library greets")
 
     async def stop(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     async def tasks(self, first: int, count: int) -> dict[str, Any]:
         return {"rows": [{"name": f"task {number}"} for number in range(first, first + count)]}

@@ -1,4 +1,4 @@
-"""Weight versions that hold an adapter alone: what an engine makes of them, and which it refuses."""
+"""Tests weight versions that contain only an adapter: how an engine loads them, and which it rejects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTS = "adapter_model.safetensors"
 
 @pytest.fixture
 def store(model_folder: str) -> WeightStore:
-    """What an engine keeps its weights in, with the base live as version 0."""
+    """Returns an engine's weight store, with the base live as version 0."""
     found = WeightStore(build_model(model_folder, "cpu", "float32"), lambda install: install())
     found.load(model_folder, 0)
     return found
@@ -35,7 +35,7 @@ def store(model_folder: str) -> WeightStore:
 def export(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path
 ) -> Callable[..., tuple[str, str]]:
-    """f(**flags): folder of the adapter after a step, and its checksum; the merged model is beside it."""
+    """f(**flags): the folder of the adapter after a step, and its checksum; the merged model is next to it."""
 
     def make(**flags: object) -> tuple[str, str]:
         trainer = make_trainer(**(LORA | flags))

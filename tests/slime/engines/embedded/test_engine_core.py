@@ -1,4 +1,4 @@
-"""The engine inside one process: other architectures, a full store, failing steps, fair prefill."""
+"""Tests the engine inside one process: other architectures, a full cache, failing steps, fair prefill."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
 
 
 def run(service: EngineService, sequences: list[Sequence], timeout: float = 30.0) -> None:
-    """Serve the sequences with the service's decode thread until all have ended."""
+    """Serves the sequences with the service's decode thread until all have ended."""
     if not service.engine.alive:
         service.engine.start()
     service.engine.pause("in_place")
@@ -46,7 +46,7 @@ def request(service: EngineService, prompt: list[int], **params) -> Sequence:
 
 @pytest.fixture
 def service_of():
-    """service_of(folder, **arguments) -> an EngineService whose thread is stopped after the test."""
+    """f(folder, **arguments): an EngineService whose thread is stopped after the test."""
     started: list[EngineService] = []
 
     def build(folder, **arguments) -> EngineService:
@@ -117,7 +117,7 @@ def test_an_architecture_without_kv_cache_support_is_rejected(tmp_path, kind):
 
 
 def test_the_engine_never_uses_cudnn_attention(service_of, model_path, monkeypatch):
-    """Which would make a plan for every new length, so for every step."""
+    """cuDNN would make a plan for every new length, so for every step."""
     from slime.engines.embedded import attention
 
     torch.backends.cuda.enable_cudnn_sdp(True)

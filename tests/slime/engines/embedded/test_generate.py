@@ -1,4 +1,4 @@
-"""What the engine samples and reports equals plain Hugging Face."""
+"""Tests that sampled ids and reported log-probs equal those of plain Hugging Face."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_log_probs_are_of_the_full_distribution_when_sampling_is_truncated(
     prompt = prompt_of(12)
     answer = server.generate(prompt, max_new_tokens=30, temperature=0.8, top_p=0.7, top_k=20, ignore_eos=True)
     expected = sampled_log_probs(reference, prompt, answer["output_ids"], 0.8)
-    assert values(answer) == pytest.approx(expected, abs=1e-5, rel=5e-6)  # seen: 2.9e-6 of a log-prob of -4
+    assert values(answer) == pytest.approx(
+        expected, abs=1e-5, rel=5e-6
+    )  # measured: 2.9e-6 of a log-prob of -4
 
 
 def test_truncation_keeps_samples_inside_top_k_and_top_p(server, reference, log_probs_of):

@@ -1,4 +1,4 @@
-"""A generation outlives the connection that broke: the same request, sent again, gets it from its beginning."""
+"""Tests that a generation survives a broken connection: the same request, sent again, gets it from the beginning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def body(**more: object) -> dict[str, Any]:
 
 
 def beginning(url: str, **more: object) -> list[int]:
-    """The first ids of a stream whose connection then breaks."""
+    """Returns the first ids of a stream whose connection then breaks."""
     with httpx.stream("POST", f"{url}/generate", json=body(**more), timeout=60) as answer:
         for line in event_lines(answer):
             if line.startswith("data: {"):

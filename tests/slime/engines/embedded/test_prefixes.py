@@ -1,5 +1,4 @@
-"""A prompt that begins with recently processed tokens is processed from there on, and answered as if processed
-whole."""
+"""Tests that the cached prefix of a prompt is reused, and that answers are the same as without the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ __all__ = ["service_of"]
 
 @pytest.fixture(params=["llama", "mistral"])
 def model(request, tmp_path):
-    """(folder, the model in transformers), the second with a sliding window."""
+    """Returns (folder, the model in transformers); the second one has a sliding window."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
@@ -37,7 +36,7 @@ def test_the_next_turn_of_a_conversation_prefills_only_its_new_tokens(service_of
     said = first.prompt_ids + first.output_ids + prompt_of(9, 1)
     second = request(service, said, max_new_tokens=20, temperature=1.0)
     run(service, [second])
-    # The last sampled token was never read.
+    # The last sampled token was never processed.
     assert (first.reused, second.reused) == (0, 79)
     assert service.engine.counters.prompt_tokens - read == 10
     expected = sampled_log_probs(reference, second.prompt_ids, second.output_ids)
@@ -92,7 +91,7 @@ def test_cached_prefixes_of_older_weights_are_not_used(service_of, model):
 def test_a_flushed_cache_is_empty(service_of, model):
     service = service_of(model[0])
     run(service, [request(service, prompt_of(60), max_new_tokens=4)])
-    # An answer ends before its prefix is kept.
+    # An answer ends before its prefix is cached.
     deadline = time.monotonic() + 10
     while not service.engine.scheduler.prefixes.bytes and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Stops, streaming, aborts and refusals, as a client meets them."""
+"""Tests stops, streams, aborts and rejections over HTTP."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def tokenizer(model_path):
 
 @pytest.fixture(scope="module")
 def greedy_ids(server):
-    """What the model says to prompt_of(15) when nothing stops it."""
+    """Returns the model's answer to prompt_of(15) without a stop condition."""
     return server.generate(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True)["output_ids"]
 
 
 def idle(server) -> dict:
-    """Waits until nothing runs; returns /server_info."""
+    """Waits until no request runs; returns /server_info."""
     for _ in range(200):
         info = server.client.get("/server_info").json()
         if info["waiting"] + info["prefilling"] + info["decoding"] == 0:
@@ -137,7 +137,7 @@ def test_a_disconnected_client_frees_its_place(server):
 
 
 def test_a_long_prompt_does_not_stall_other_requests(server):
-    """Counted in steps: a stream gets a token in every step in which the long prompt is read."""
+    """Counted in steps: a stream gets a token in each step that processes a part of the long prompt."""
     steps: list[tuple[int, int]] = []
     long_done = threading.Event()
 
@@ -247,7 +247,7 @@ def test_memory_is_released_and_resumed_without_changing_a_token(server, greedy_
     assert server.client.get("/server_info").json()["decoding"] == 0, "nothing is stored any more"
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{server.url}/generate", json={"input_ids": [5]}, timeout=0.2, trust_env=False)
-    for _ in range(2):  # asking again does no harm
+    for _ in range(2):  # asking again has no effect
         assert server.post("/resume_memory_occupation", {}).json()["success"]
     assert list(stream)[-1]["output_ids"] == greedy_ids
     refused = server.post("/release_memory_occupation", {"tags": ["weights"]})

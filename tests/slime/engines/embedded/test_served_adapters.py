@@ -1,4 +1,5 @@
-"""Adapters beside the base: rows of several in one batch, each as the merged model answers; a budget; replacement."""
+"""Tests adapters on one base: several in one batch, each with the answers of the merged model; a budget;
+replacement."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def people(tmp_path_factory) -> People:
 
 @pytest.fixture
 def check(sampled_log_probs):
-    """check(people, sequences): each was sampled by the model that its adapter makes."""
+    """f(people, sequences): checks that each was sampled by the model with its adapter."""
 
     def compare(people: People, rows: list[Sequence], within: float = 5e-5) -> None:
         for row in rows:
@@ -165,7 +166,7 @@ def test_more_adapters_than_fit_are_all_answered(service_of, people, check, most
 
 
 def test_a_busy_adapter_does_not_block_another(service_of, people, check):
-    """Requests of one overlap without end; another one's request gets its place all the same."""
+    """Requests for one adapter overlap without end; a request for another one still gets its place."""
     service = people.load(service_of(people.model, max_loaded_adapters=1), "ada", "bob")
     busy = [ask(service, prompt_of(9, i), "ada", max_new_tokens=40) for i in range(2)]
     for one in busy:
@@ -359,7 +360,7 @@ def _rename(folder: Path) -> None:
 
 
 def test_no_request_is_answered_by_another_adapter(service_of, people, check):
-    """Random prompts that share beginnings, a budget of two, and updates in between."""
+    """Random prompts that share prefixes, a budget of two, and updates in between."""
     draws = random.Random(5)
     service = people.load(service_of(people.model, max_loaded_adapters=2, chunked_prefill_size=48))
     beginnings = [prompt_of(40, seed) for seed in range(3)]

@@ -1,4 +1,5 @@
-"""Weight updates: two phases, nothing dropped, bad weights refused, the checksum of the live weights."""
+"""Tests weight updates: two phases, no dropped request, rejection of bad weights, the checksum of the live
+weights."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def stored_checksum(folder) -> str:
 
 @pytest.fixture
 def control(server, model_path):
-    """Version 0 is live before and after each test."""
+    """Ensures that version 0 is live before and after each test."""
     with EngineControl(server.url, "embedded") as control:
         yield control
         control.prepare(str(model_path), 0)
@@ -224,7 +225,7 @@ def test_drafts_at_a_temperature_are_rejected(server, model_path):
 def test_candidate_weights_of_a_folder_can_answer_next_to_prepared_ones(
     server, control, model_path, other_weights
 ):
-    """As somebody who compares versions asks, while an update is on its way."""
+    """As a comparison of versions does during an update."""
     prompts = [prompt_of(12, 1)]
     checksum = control.prepare(str(other_weights), 4)
     body = {"weight_version": "9", "model_path": str(model_path), "prompts": prompts, "max_new_tokens": 8}

@@ -1,4 +1,4 @@
-"""Weights that an SGLang engine gets by broadcast: real gloo groups, and failures at each point of an update."""
+"""Tests weights sent to an SGLang engine by broadcast: real gloo groups, and failures at each point of an update."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MakeClient = Callable[..., EngineControl]
 BUCKET = 20_000  # bytes; several buckets of the tiny model
 FALLS_BACK = ("refuses_group", "never_joins", "load_fails")
 SECONDS = {"never_joins": 1.0}
-"""Limits that a fault must reach. The others fail by themselves, however busy the machine is."""
+"""Time limits that a fault must reach. The others fail by themselves, independent of the machine's load."""
 
 
 def checksum_of(folder: Path) -> str:
@@ -44,7 +44,7 @@ def checksum_of(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def sender() -> Iterator[SenderProcess]:
     process = SenderProcess()
-    process.leave().result(300)  # so that its start is no test's time
+    process.leave().result(300)  # so that no test's time includes its start
     yield process
     process.close()
 
@@ -67,7 +67,7 @@ def start(model_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def client(sender: SenderProcess, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
-    """A client of an engine whose weights are broadcast, as a driver makes it."""
+    """f(...): a client of an engine with broadcast weights, as a driver creates it."""
     made: list[EngineControl] = []
 
     def make(url: str, timeout: float = 90.0, on_stuck: Callable[[], None] = lambda: None) -> EngineControl:
@@ -195,7 +195,7 @@ def test_a_broadcast_that_cannot_complete_rolls_back_all_engines(
     controls = [client(one.url) for one in (good, bad)]
     update = WeightUpdate(controls, tmp_path, lambda _: None, patience=90, retry_interval=0.0)
     update.publish(version(1, model_path))
-    bad.fake.fault, bad.fake.faults_left = "load_fails", 12  # six tries, each by broadcast and from disk
+    bad.fake.fault, bad.fake.faults_left = "load_fails", 12  # six attempts, each by broadcast and from disk
     with pytest.raises(EngineError, match="was not broadcast"):
         update.publish(version(2, other_weights))
     assert [control.info().version for control in controls] == [1, 1]
@@ -207,7 +207,7 @@ def test_a_broadcast_that_cannot_complete_rolls_back_all_engines(
 def test_tensors_of_wrong_shapes_leave_the_engine_waiting_for_correct_ones(
     start: Start, client: MakeClient, other_weights: Path, tmp_path: Path
 ) -> None:
-    """Its folder is on another machine, so that nothing but the engine itself can compare."""
+    """The folder is on another machine, so that only the engine can compare."""
     wrong = tmp_path / "wrong"
     shutil.copytree(other_weights, wrong)
     tensors = load_file(wrong / "model.safetensors")
@@ -275,7 +275,7 @@ def test_a_new_driver_detects_the_weights_that_an_engine_has(
     first.prepare(str(folder), 4)
     first.switch(4)
     assert engine.fake.path == str(model_path)
-    engine.fake.paused = True  # the driver was killed before it told the engine to go on
+    engine.fake.paused = True  # the driver was killed before it resumed the engine
     info = client(engine.url).info()
     assert (info.version, info.model_path, info.checksum) == (4, str(folder), checksum_of(other_weights))
     assert not engine.fake.paused
@@ -313,9 +313,9 @@ def test_a_pipeline_parallel_engine_reads_from_disk(
 
 
 class Revived:
-    """An engine in a process of its own, started again when it dies, with the weights it was given first.
+    """An engine in a separate process, restarted with its initial weights when it dies.
 
-    `faults`: one for each life, the last life has none.
+    `faults`: one for each process; the last process has none.
     """
 
     def __init__(self, folder: Path, faults: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A whole run whose engines lie on other machines: Ray, trainer and the process that sends are real."""
+"""Tests a whole run with engines on other machines: Ray, trainer and the sending process are real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that an SGLang engine takes from memory on its machine: what it is told, and failures at each point."""
+"""Tests weights that an SGLang engine reads from memory on its machine: its requests, and failures at each point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUCKET = 20_000  # bytes; several buckets of the tiny model
 @pytest.fixture(scope="module")
 def sharer() -> Iterator[SenderProcess]:
     process = SenderProcess(shares=True)
-    process.leave().result(300)  # so that its start is no test's time
+    process.leave().result(300)  # so that no test's time includes its start
     yield process
     process.close()
 
@@ -69,7 +69,7 @@ def client(sharer: SenderProcess, tmp_path: Path) -> Iterator[Callable[..., Engi
 
 
 def in_slot(slots: Path, model: Path) -> tuple[str, str]:
-    """The model as the trainer leaves it in shared memory, and its checksum."""
+    """Returns the model in shared memory as the trainer writes it, and its checksum."""
     weights = load_file(model / "model.safetensors")
     with free_slot(slots) as slot:
         copy_model_files(slot, str(model))

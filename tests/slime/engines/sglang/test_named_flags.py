@@ -1,4 +1,4 @@
-"""The long test asks a real SGLang for every flag of its that we name; here it is seen that none is left out."""
+"""Tests that the long test checks every SGLang flag that we name against a real SGLang."""
 
 from __future__ import annotations
 

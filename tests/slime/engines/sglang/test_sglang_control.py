@@ -1,4 +1,4 @@
-"""A weight update of an SGLang engine is believed only after proof, whatever the engine answers."""
+"""Tests that a weight update of an SGLang engine counts only after verification, whatever the engine reports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def control(engine) -> Iterator[EngineControl]:
 
 
 def nudged(folder: Path, target: Path, names: tuple[str, ...]) -> Path:
-    """The same weights but for a change in these tensors that is too small for any log-prob to show."""
+    """Returns the same weights with a change in these tensors that is too small to affect any log-prob."""
     shutil.copytree(folder, target)
     tensors = load_file(folder / "model.safetensors")
     for name in names:
@@ -96,7 +96,7 @@ def test_a_switch_may_be_repeated_and_a_discarded_version_cannot_go_live(engine,
 def test_an_engine_that_did_not_load_weights_is_detected(
     engine, control, other_weights, fault, message, known
 ):
-    """`known`: whether this client has seen what the engine served before."""
+    """`known`: whether this client has seen the engine's earlier weights."""
     if known:
         control.info()
     engine.fake.fault = fault
@@ -191,7 +191,7 @@ def test_memory_is_resumed_only_after_a_release(engine, control):
 
 
 class Process:
-    """The process of an engine, which may be another one at any time."""
+    """The process of an engine, which may be replaced at any time."""
 
     def __init__(self) -> None:
         self.now, self.noted = "1", list[str]()
@@ -226,7 +226,7 @@ def digests_of(*ranks: dict[str, str]) -> dict[str, str]:
     ("second", "stale"),
     [
         ({"a": "1", "b": "2"}, ""),  # the rows of b on the second rank are the same as before
-        ({"a": "1", "b": "1"}, "1/a"),  # nothing moved there
+        ({"a": "1", "b": "1"}, "1/a"),  # nothing changed there
     ],
 )
 def test_a_shard_whose_rows_did_not_change_is_not_stale(model_path, second, stale):

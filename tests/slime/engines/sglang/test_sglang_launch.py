@@ -1,4 +1,4 @@
-"""SGLang is started with flags that it takes itself, announced in one line, and never left behind."""
+"""Tests that SGLang gets only flags that it accepts, is announced in one line, and is never left running."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_sglang_streams_four_tokens_at_a_time_on_a_gpu_and_one_on_a_cpu_unless_c
 
 
 def test_an_sglang_without_incremental_streaming_is_started_without_it(monkeypatch):
-    """`child.py` asks the parser of the SGLang that is installed."""
+    """`child.py` asks the parser of the installed SGLang."""
 
     class ServerArgs:
         flags: tuple[str, ...] = ()

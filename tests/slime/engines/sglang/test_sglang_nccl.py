@@ -1,4 +1,4 @@
-"""A broadcast between two versions of NCCL is refused at the start, with the reason."""
+"""Tests that a broadcast between two versions of NCCL is rejected at the start, with the reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEW = {"torch": "2.14.1", f"{PREFIX}cu13": "2.30.7"}
 
 
 def other_python(folder: Path, nccl: str) -> str:
-    """A Python whose packages have this NCCL."""
+    """Returns a Python whose packages have this NCCL."""
     for name, version in (("torch", "2.14.1"), (f"{PREFIX}cu13", nccl)):
         info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
@@ -167,7 +167,7 @@ def test_the_log_reports_once_that_sglang_ignores_seeds_unless_configured(
 
 
 def locked(name: str) -> dict[str, str]:
-    """Versions by package, of a lock file."""
+    """Returns the versions by package from a lock file."""
     lines = (ROOT / "instructions" / "locks" / f"{name}.txt").read_text().splitlines()
     pins = (line.split(";")[0].strip() for line in lines if line and not line.startswith("#"))
     return {package: version for package, _, version in (pin.partition("==") for pin in pins)}

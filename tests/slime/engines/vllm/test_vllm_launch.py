@@ -1,4 +1,5 @@
-"""vLLM is started in a Python of its own, with flags that it takes itself, and sees nothing of ours but `slime`."""
+"""Tests that vLLM is started in its own Python, with flags that it accepts, and can import only `slime` of this
+repository."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The server that hosts vLLM: weights change under running requests, with proof, and weights that were loaded wrong
-are restored."""
+"""Tests the server that hosts vLLM: weights change during requests, with verification, and wrongly loaded weights are
+restored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROMPT = list(range(10, 30))
 
 
 class Hosted:
-    """Our server over a fake AsyncLLM, as `slime.engines.vllm.server` builds it."""
+    """Our server on a fake AsyncLLM, as `slime.engines.vllm.server` builds it."""
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)

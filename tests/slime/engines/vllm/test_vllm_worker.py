@@ -1,4 +1,4 @@
-"""What runs in vLLM's workers: the comparison of live tensors with files, the tied head, the log-probs."""
+"""Tests the code in vLLM's workers: the comparison of live tensors with files, the tied head, the log-probs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 8
 
 
 class Packed:
-    """A vLLM method of layers on a CPU: computes with a copy that is made when weights are complete."""
+    """A vLLM quantization method of layers on a CPU: computes with a copy that is made when weights are complete."""
 
     def process_weights_after_loading(self, layer: Any) -> None:
         kept = layer.weight.detach().clone()
@@ -45,7 +45,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Names and joints as in vLLM's Qwen3: the checkpoint's q, k and v are one tensor."""
+    """Names and fused tensors as in vLLM's Qwen3: the checkpoint's q, k and v are one tensor."""
 
     packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}  # noqa: RUF012
 
@@ -102,7 +102,7 @@ def test_a_packed_head_left_stale_by_a_reload_is_detected_and_retied() -> None:
 def test_required_gpu_memory_is_known_before_requests_are_paused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Between pause and the first token the files are not read again: here they are gone by then."""
+    """Between the pause and the first token the files are not read again: the test removes them."""
     monkeypatch.setattr(worker, "BIT_BY_BIT", ())
     files = tensors(1)
     save_file(files, tmp_path / "model.safetensors")
@@ -176,7 +176,7 @@ def test_tensor_names_are_mapped_as_in_vllm_and_dropped_or_split_ones_are_omitte
 
 
 class Sampler:
-    """The steps of vLLM's sampler that ours lies in."""
+    """The steps of vLLM's sampler around ours."""
 
     compute_logprobs = staticmethod(lambda logits: logits.log_softmax(-1))
 

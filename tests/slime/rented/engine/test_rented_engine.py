@@ -1,4 +1,4 @@
-"""A rented engine speaks the native protocol: exact ids, versions that stay with their answers, patience."""
+"""Tests that a rented engine speaks the native protocol: exact ids, versions fixed for each answer, retries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Client:
         return found
 
     def version(self, tmp_path: Path, number: int) -> str:
-        """A folder that names another model's weights."""
+        """Creates a folder that names another model's weights."""
         address = self.service.new().save_sampler(f"v{number}").result()
         write_version(tmp_path / f"v{number}", RentedWeights(self.versions.model, address))
         return str(tmp_path / f"v{number}")
@@ -205,7 +205,7 @@ def test_an_incomplete_model_folder_is_rejected(tmp_path: Path) -> None:
 async def test_a_service_with_one_version_at_a_time_loads_between_answers(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers under way end before the load, the next ones wait for it, and each token says which version it is of."""
+    """Running answers end before the load, the next ones wait for it, and each token reports its version."""
     monkeypatch.setattr(LocalService, "exclusive", True)
     client = Client(folder, chunk=2)
     versions = client.versions
@@ -262,7 +262,7 @@ async def test_a_candidate_is_not_tried_if_it_would_have_to_be_loaded(
 async def test_an_answer_whose_version_is_lost_continues_with_the_live_one(
     house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Services may lose weights in an outage: each token says which version it is of."""
+    """Services may lose weights in an outage: each token reports its version."""
     client = Client(folder, chunk=2)
     path = client.version(tmp_path, 1)
     await client.post("/prepare_weights", {"model_path": path, "weight_version": "1"})

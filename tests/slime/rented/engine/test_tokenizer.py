@@ -1,4 +1,4 @@
-"""A tokenizer that is not the model's is told before anything is served."""
+"""Tests that a tokenizer of another model is rejected before serving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fakes.local_service import LocalService, move_in
 
 
 class Reordered:
-    """Another tokenizer: the same words, under other ids."""
+    """A tokenizer with the same tokens under other ids."""
 
     def __init__(self, tokenizer: object) -> None:
         self.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""The tiny models and samples with hints of the tests of distillation."""
+"""The tiny models and samples with hints for tests of distillation."""
 
 from tests.slime.training.distillation.conftest import (
     make_args,

@@ -1,4 +1,5 @@
-"""A model at a service is trained as one here is: the same gradients, the same metrics, the same way back."""
+"""Tests that a model at a service is trained like a local one: the same gradients, the same metrics, the same
+rollback."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def rented(make_args: MakeArgs, model_folder: str, house: House, tmp_path: Path)
 
 @pytest.fixture
 def at_one(make_samples: MakeHinted) -> list[Sample]:
-    """Samples at temperature 1, with log-probs of an engine."""
+    """Returns samples at temperature 1, with log-probs of an engine."""
     samples = make_samples(HINTED, temperature=1.0)
     return [
         replace(one, rollout_log_probs=[-1.5 - 0.1 * t for t in range(one.response_length)])

@@ -1,4 +1,4 @@
-"""The kernels of attention over a pack: all compute what the loop over sequences computes, and say what they need."""
+"""Tests attention kernels over a pack: all equal a loop over sequences, and report their requirements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.fakes.fixtures import MakeSamples, MakeTrainer
 CPU = torch.device("cpu")
 LAYOUT = ((7, 3, 9, 1), (12,), (2, 4))
 TREE: Any = ((7, 3, (4, 2, (3, 1, 5), 2)), (5, (4, 2)))
-"""38 tokens too."""
+"""38 tokens as well."""
 WIDE_TREE: Any = ((130, 30, (129, 140, (3, 200, 1), 64)), (5,), (140, (150, (260, 40))))
 WIDE_LAYOUT = ((200, 30, 129), (1,), (3,) * 40, (5,), (256,), (64, 64))
 
@@ -45,7 +45,7 @@ def inputs(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 def slow_varlen_attn(*given: object, **named: object) -> torch.Tensor:
-    """torch's function by textbook attention; it takes what that takes, shape by shape, and nothing else."""
+    """torch's function by textbook attention; it accepts exactly the same shapes."""
     call = inspect.signature(varlen_attn).bind(*given, **named)
     call.apply_defaults()
     a = SimpleNamespace(**call.arguments)
@@ -89,7 +89,7 @@ def test_varlen_attention_and_the_loop_over_sequences_agree(
 
 
 def test_torchs_varlen_kernel_accepts_the_given_shapes() -> None:
-    """On torch's device without memory, where the real function checks its arguments and computes shapes."""
+    """Runs on torch's meta device, on which the real function checks its arguments and computes shapes."""
     tensors = [x.detach().to("meta", torch.bfloat16).requires_grad_() for x in inputs()]
     output, _none = varlen_attention(torch.nn.Module(), *tensors, None, packed_layout=LAYOUT)
     assert output.shape == (1, 38, 4, 16)
@@ -173,7 +173,7 @@ def test_attention_follows_the_layout() -> None:
 
 @pytest.mark.parametrize("window", [None, 5])
 def test_every_piece_of_a_tree_attends_only_to_its_path(window: int | None) -> None:
-    """Against textbook attention of each path, written out by hand."""
+    """Compared with textbook attention of each path, written by hand."""
     paths = [[0, 1], [0, 2, 3], [0, 2, 4, 5], [0, 2, 4, 6], [0, 2, 7], [8, 9, 10]]
     pieces = [list(range(one.start, one.start + one.length)) for one in pieces_of(TREE)]
     assert [len(piece) for piece in pieces] == [7, 3, 4, 2, 3, 1, 5, 2, 5, 4, 2]
@@ -192,7 +192,7 @@ def test_every_piece_of_a_tree_attends_only_to_its_path(window: int | None) -> N
 
 
 class Peak(torch.utils._python_dispatch.TorchDispatchMode):
-    """The largest tensor that any operation makes, in bytes."""
+    """The largest tensor of any operation, in bytes."""
 
     largest = 0
 
@@ -217,7 +217,7 @@ def test_the_mask_of_a_pack_of_32768_tokens_takes_less_than_a_mebibyte() -> None
 
 
 def test_a_cpu_computes_16_bits_in_fp32() -> None:
-    """Its kernel for bf16 takes twice as long backward."""
+    """The CPU's bf16 kernel takes twice as long backward."""
     tensors = inputs(torch.bfloat16)
     found = packed_attention(torch.nn.Module(), *tensors, None, packed_layout=LAYOUT)[0]
     exact = packed_attention(torch.nn.Module(), *(x.float() for x in tensors), None, packed_layout=LAYOUT)[0]
@@ -228,7 +228,7 @@ def test_a_cpu_computes_16_bits_in_fp32() -> None:
 def test_repeated_heads_give_the_result_of_grouped_heads(
     monkeypatch: pytest.MonkeyPatch, window: int | None
 ) -> None:
-    """In float64, where sums over repeated heads differ in their last bits only."""
+    """In float64, in which sums over repeated heads differ only in their last bits."""
     asked, results = list[bool](), []
 
     def attend(*given: Any, enable_gqa: bool, **named: Any) -> torch.Tensor:
@@ -267,7 +267,7 @@ def test_missing_flash_attention_is_rejected_with_torchs_kernel_as_a_remedy() ->
 def test_a_trainer_never_uses_cudnn_attention(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also not in the threads of autograd, which computes the backward pass."""
+    """Nor do the threads of autograd, which compute the backward pass."""
     torch.backends.cuda.enable_cudnn_sdp(True)
     seen: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Losses and hooks that users bring, in the trainer."""
+"""Tests users' losses and hooks in the trainer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def assert_same_weights(a: Any, b: Any) -> None:
 def example_loss(
     args: Arguments, samples: list[Sample], reference: PreTrainedModel, policy: PreTrainedModel
 ) -> float:
-    """The example's loss in float64, sample by sample, mean over samples."""
+    """Returns the example's loss in float64, sample by sample, mean over samples."""
     total = 0.0
     for sample in samples:
         ids, first = torch.tensor([sample.tokens]), sample.prompt_length

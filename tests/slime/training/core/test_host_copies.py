@@ -1,4 +1,4 @@
-"""Copies in CPU memory: of any dtype and shape, complete, and in the same memory again."""
+"""Tests copies in CPU memory: of any dtype and shape, complete, and in the same memory again."""
 
 from __future__ import annotations
 

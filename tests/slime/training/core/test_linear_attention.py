@@ -1,4 +1,4 @@
-"""Gated delta nets in a pack: neither the convolution nor the state goes from one sample into the next."""
+"""Tests gated delta nets in a pack: neither the convolution nor the state crosses from one sample to the next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def hybrid(tmp_path: Path) -> str:
-    """A random model with a gated delta net, full attention and another gated delta net."""
+    """Creates a random model with a gated delta net, full attention and another gated delta net."""
     torch.manual_seed(0)
     config = Qwen3_5TextConfig(
         vocab_size=63,
@@ -70,7 +70,7 @@ def sample(index: int, prompt: list[int], response: list[int]) -> Sample:
 
 
 SAMPLES = [
-    sample(0, [5, 9], [3, 4, 5]),  # a trunk shorter than what the convolution looks back at
+    sample(0, [5, 9], [3, 4, 5]),  # a shared prompt shorter than the convolution's window
     sample(1, [5, 9], [8]),
     sample(2, [1, *range(20, 60)], list(range(10, 50))),  # more than one chunk of the kernel
     sample(3, [1, *range(20, 60)], [2, 62, 7]),
@@ -98,12 +98,12 @@ def test_each_packed_sample_has_the_log_probs_and_gradients_of_a_single_run(
     wanted = {name: parameter.grad for name, parameter in alone.named_parameters()}
     for name, parameter in model.named_parameters():
         gap = (parameter.grad.full_tensor() - wanted[name]).norm()
-        assert gap <= 1e-4 * wanted[name].norm(), name  # fp32, summed up in another order
+        assert gap <= 1e-4 * wanted[name].norm(), name  # fp32, summed in another order
 
 
 @pytest.fixture
 def half(hybrid: str) -> str:
-    """The same in bf16, but for the decays, as Qwen3.5 is published."""
+    """Creates the same in bf16 except the decays, as Qwen3.5 is published."""
     folder = Path(hybrid)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
@@ -114,7 +114,7 @@ def half(hybrid: str) -> str:
 
 
 def decays(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
-    """A_log and dt_bias of all layers, as one pass computes with them."""
+    """Returns A_log and dt_bias of all layers, as used in one pass."""
     seen: list[torch.Tensor] = []
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -201,7 +201,9 @@ def test_gradients_of_decays_are_averaged_over_all_ranks(
         found = pickle.loads((tmp_path / f"result{rank}").read_bytes())
         for name, gradient in wanted.items():
             gap = (found[name] - gradient).norm()
-            assert gap <= 0.25 * gradient.norm(), name  # bf16 against fp32; a sum for a mean would be 1 away
+            assert gap <= 0.25 * gradient.norm(), (
+                name
+            )  # bf16 against fp32; a sum instead of a mean would differ by 1
 
 
 def test_the_log_reports_once_the_kernel_of_linear_attention(
@@ -231,7 +233,7 @@ def test_the_log_names_the_kernel_that_runs_not_the_installed_one() -> None:
 
 
 class Wide:
-    """torch, in which transformers' rule finds float64 where it asks for fp32."""
+    """torch, with float64 in place of the fp32 that transformers' rule requests."""
 
     float32 = torch.float64
 
@@ -242,7 +244,8 @@ class Wide:
 def by_the_book(
     qkv: torch.Tensor, beta: torch.Tensor, left: torch.Tensor, kernel: torch.Tensor
 ) -> torch.Tensor:
-    """One sequence [n, C] token by token, after the convolution: the recurrence of Yang et al. 2024. -> [n, 4, 12]"""
+    """Returns [n, 4, 12] for one sequence [n, C], computed token by token after the convolution: the recurrence of
+    Yang et al. 2024."""
     padded = torch.cat([qkv.new_zeros(3, qkv.shape[1]), qkv])
     mixed = silu(torch.stack([(padded[t : t + 4] * kernel.T).sum(0) for t in range(len(qkv))]))
     q, k, v = (

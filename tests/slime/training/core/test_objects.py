@@ -1,4 +1,4 @@
-"""A rank that sends another one an object runs nothing there."""
+"""Tests that an object sent by another rank cannot run code."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_objects_sent_during_a_checkpoint_are_read(value: object, protocol: int)
 
 
 class Other(Exception):
-    """Of a package that a rank does not know: the name and the message are left."""
+    """A class of a package that a rank lacks: only its name and message remain."""
 
 
 Other.__name__ = Other.__qualname__ = "OtherError"
@@ -152,7 +152,7 @@ def test_other_names_in_a_pickle_are_rejected(call: tuple[Any, ...]) -> None:
 
 
 def test_ranks_exchange_no_objects_of_our_classes() -> None:
-    """Torch's own checkpoints do, and are read as above; what we send is JSON and tensors."""
+    """Torch's own checkpoints do, and are read as above; our code sends JSON and tensors."""
     ways = ("_object", "_object_list", "object_list")
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

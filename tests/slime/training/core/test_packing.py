@@ -54,7 +54,8 @@ def plain_model(model_folder: str) -> PreTrainedModel:
 
 
 def plain_log_probs(model: PreTrainedModel, sample: Sample) -> list[float]:
-    """One sample alone through the unsharded model with textbook attention, at its temperature."""
+    """Returns the log-probs of one sample alone in the unsharded model with textbook attention, at its
+    temperature."""
     with torch.no_grad():
         logits = model(torch.tensor([sample.tokens])).logits[0].double() / sample.temperature
     table = torch.log_softmax(logits, -1)
@@ -79,7 +80,7 @@ def test_packed_log_probs_are_those_of_each_sample_alone(
 
 
 def grouped(samples: list[Sample]) -> list[Sample]:
-    """Three prompts with 1, 4 and 2 answers, in mixed order; one answer has one token only."""
+    """Returns three prompts with 1, 4 and 2 answers, in mixed order; one answer has only one token."""
     prompts = [[5, 9, 5], [7, 8, 9, 10, 11, 12], [3]]
     for sample, which in zip(samples, (1, 0, 1, 2, 1, 2, 1), strict=True):
         response = sample.tokens[sample.prompt_length :]

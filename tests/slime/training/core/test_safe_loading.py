@@ -1,4 +1,4 @@
-"""Reading a checkpoint runs nothing that is in it, whatever is in it."""
+"""Tests that reading a checkpoint runs no code in it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from slime.training.core.safe_loading import ALLOWED, SafePlanner, SafeReader, r
 INDEX = "torch.distributed.checkpoint.metadata"
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 SEEN: list[str] = []
-"""What a pickle made Python do, by the names of its audit events."""
+"""Audit events of Python while reading a pickle."""
 
 watching: int | None = None
-"""The thread that is watched: others, of earlier tests, may still be at work."""
+"""The watched thread; others, of earlier tests, may still run."""
 KINDS = ("pickle.find_class", "exec", "os.system", "subprocess.Popen", "open", "import")
 
 
@@ -47,7 +47,7 @@ sys.addaudithook(note)
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Fails if code within imports, calls or opens something."""
+    """Fails if the block imports, calls or opens something."""
     global watching
     SEEN.clear()
     watching = threading.get_ident()
@@ -61,7 +61,7 @@ def watched() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint")
-    # torch wonders that one process writes
+    # torch warns that only one process writes
     with pytest.warns(UserWarning):
         save(state(1.0, {"rate": 0.5, "betas": (0.9, 0.99)}), checkpoint_id=folder, no_dist=True)
     return folder
@@ -253,7 +253,7 @@ def test_a_checkpoint_written_by_torch_is_restored(checkpoint: Path) -> None:
 
 
 class OtherPython(pickle.Pickler):
-    """Writes members of enumerations as Python 3.11.2 does, and paths as 3.13 does."""
+    """A pickler that writes members of enumerations as Python 3.11.2 does, and paths as 3.13 does."""
 
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, Enum):

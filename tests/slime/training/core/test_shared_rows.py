@@ -1,4 +1,4 @@
-"""A distribution whose rows are divided among ranks, from the view of one rank."""
+"""Tests a distribution whose rows are divided among ranks, from the view of one rank."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def make_samples() -> Callable[..., list[Sample]]:
 
 
 def build_samples(hints: Sequence[int] = (1, 3, 0, 2), seed: int = 0, **changes: object) -> list[Sample]:
-    """One sample for each number of hints, of different lengths, masks and temperatures."""
+    """Returns one sample for each number of hints, of different lengths, masks and temperatures."""
     rng = random.Random(seed)
     samples = []
     for index, count in enumerate(hints):

@@ -1,5 +1,5 @@
-"""Samples that follow their teacher alone: exact losses, metrics beside those of the others, two ranks, and what a policy
-learns from them."""
+"""Tests samples that only follow their teacher: exact losses, metrics next to those of the others, two ranks, and the
+learned policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ LOSSES = {"select": SELECT, "combine": COMBINE, "opd_topk": OPD_TOPK, "opd": OPD
 def rows_of(
     hints: tuple[int, ...], make_samples: MakeHinted, case: str = "dream", **changes: Any
 ) -> list[Sample]:
-    """Rows that follow their teacher, without reward and log-probs; an anchor's teacher reads its own prompt."""
+    """Returns rows that follow their teacher, without reward and log-probs; an anchor's teacher reads its own
+    prompt."""
     found = make_samples(hints, seed=7, reward=None, divergence=None, **changes)
     for i, sample in enumerate(found):
         sample.index = sample.group_index = f"{case}-{i}"
@@ -47,13 +48,13 @@ def rows_of(
 
 
 def bins(logits: torch.Tensor, sample: Sample, tokens: list[int], length: int) -> torch.Tensor:
-    """Log-probs [T, V] of the trained tokens behind a prompt, at the sample's temperature."""
+    """Returns log-probs [T, V] of the trained tokens after a prompt, at the sample's temperature."""
     rows = torch.log_softmax(logits[len(tokens) - length - 1 : -1] / sample.temperature, -1)
     return rows[torch.tensor(sample.mask).bool()]
 
 
 def slow_divergence(student: Any, teacher: Any, sample: Sample, k: int, guidance: float) -> torch.Tensor:
-    """Forward KL of each trained token over explicit bins, in float64."""
+    """Returns the forward KL of each trained token over explicit bins, in float64."""
     length, (hinted,) = sample.response_length, sample.teacher_tokens_candidates or [[]]
     with torch.no_grad():
         told = bins(teacher(torch.tensor([hinted])).logits[0], sample, hinted, length)
@@ -116,7 +117,7 @@ def test_metrics_of_other_samples_are_unchanged(
     loss: dict[str, Any],
     companion: int,
 ) -> None:
-    """In a step that holds both, of the batch or behind it."""
+    """In a step with both, from the batch or added to it."""
     hints = (1, 2, 1, 1) if loss is OPD_TOPK else (1, 3, 0, 2)
     own = make_samples(hints)
     again = [
@@ -167,7 +168,7 @@ def test_a_weight_scales_a_samples_contribution_but_not_the_denominators(
 def test_a_dream_moves_the_policy_to_its_hinted_teacher_and_an_anchor_preserves_the_rest(
     make_trainer: MakeTrainer, make_samples: MakeHinted, how: dict[str, Any]
 ) -> None:
-    """The teacher is the first model: an anchor's divergence is nothing before the first step."""
+    """The teacher is the first model: an anchor's divergence is zero before the first step."""
     found = {}
     for weight in (0.0, 3.0):
         trainer = make_trainer(**how, teacher_guidance=1.5)
@@ -191,7 +192,7 @@ def test_two_ranks_have_the_losses_and_weights_of_one(
     fsdp_forks: Forks,
     tmp_path: Path,
 ) -> None:
-    """With steps that hold both, steps of one kind, and a rank without a row of a kind."""
+    """With steps of both kinds, steps of one kind, and a rank without a row of a kind."""
     samples = [
         *make_samples((3, 1, 1, 2, 2), rollout_log_probs=None),
         *rows_of((1, 1, 1), make_samples, companion=1),
@@ -290,7 +291,7 @@ def test_every_divergence_moves_the_hybrid_closer_to_its_teacher(
 def test_a_centred_teacher_is_centred_in_the_trainer_too(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
-    """A response of one token has nothing that differs within it."""
+    """A response of one token has no differences within it."""
     (sample,) = make_samples((1,), reward=0.0)
     sample.loss_mask = [0] * (sample.response_length - 1) + [1]
     how = {**COMBINE, "teacher_model": other_folder}
@@ -323,7 +324,7 @@ def test_outputs_of_a_fixed_teacher_are_cached_for_repeated_samples(
         for name in ("dream_kl", "anchor_kl", "forward_loss"):
             assert mine[name] == pytest.approx(fresh[name], rel=1e-4, abs=1e-7)
             assert limited[name] == pytest.approx(fresh[name], rel=1e-4, abs=1e-7)
-    # Dreams and anchors of each rollout are packs of their own; in the last one none is new.
+    # Dreams and anchors of each rollout are separate packs; in the last one none is new.
     assert (few, many) == (4, 6) and few < more <= many
 
 

@@ -1,4 +1,5 @@
-"""Samples that begin alike run together: every loss, adapters and two ranks have the gradients of one by one."""
+"""Tests that samples with common prefixes run together: all losses, adapters and two ranks have the gradients of
+separate runs."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def session(rng: random.Random, turns: int, rendered_again: bool, name: str) -> list[Sample]:
-    """Turns whose prompts hold all before them; `rendered_again`: with other tokens than those that were sampled."""
+    """Returns turns whose prompts contain all earlier ones; `rendered_again`: with other tokens than the sampled
+    ones."""
 
     def words(count: int) -> list[int]:
         return [rng.randrange(VOCABULARY) for _ in range(count)]
@@ -81,7 +83,7 @@ def session(rng: random.Random, turns: int, rendered_again: bool, name: str) -> 
 
 
 def samples() -> list[Sample]:
-    """Two sessions, three answers to one prompt, one sample twice and one alone, in mixed order."""
+    """Returns two sessions, three answers to one prompt, one sample twice and one alone, in mixed order."""
     rng = random.Random(0)
     group = session(rng, 1, False, "group")
     first = group[0]
@@ -96,7 +98,7 @@ def samples() -> list[Sample]:
 
 
 def gradients(trainer: Trainer, given: list[Sample]) -> dict[str, torch.Tensor]:
-    """Of the step, and its loss."""
+    """Returns the gradients of the step, and its loss."""
     found: dict[str, torch.Tensor] = {}
     clip, model = trainer.learner.clip, cast(torch.nn.Module, trainer.learner.model)
 
@@ -113,7 +115,7 @@ def gradients(trainer: Trainer, given: list[Sample]) -> dict[str, torch.Tensor]:
 
 
 def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """To 1e-5 of the largest number of each tensor."""
+    """Compares with a tolerance of 1e-5 of the largest number of each tensor."""
     assert found.keys() == expected.keys() and len(found) > 5
     for name, tensor in expected.items():
         gap = float((found[name] - tensor).abs().max())

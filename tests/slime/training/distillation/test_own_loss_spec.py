@@ -1,4 +1,5 @@
-"""A method outside slime, slime/examples/own_loss_spec: its formula, its flags, and that it trains on both backends."""
+"""Tests a method outside slime, slime/examples/own_loss_spec: its formula, its flags, and training on both
+backends."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ BACKENDS = ["fsdp", "megatron"]
 
 
 def slow_jsd(teacher: Tensor, student: Tensor, ids: list[int], beta: float) -> float:
-    """Over probabilities [V] of one token, bin by bin."""
+    """Returns the divergence from probabilities [V] of one token, bin by bin."""
     bins = [[float(p[i]) for i in ids] for p in (teacher, student)]
     bins = [[*values, 1 - sum(values)] for values in bins]
     total = 0.0
@@ -48,7 +49,7 @@ def test_the_divergence_matches_the_papers_over_likely_ids_and_the_rest(beta: fl
     assert float(output.loss) == pytest.approx(slow_jsd(*tables, [3, 1], beta))
     output.loss.backward()
     assert logits.grad is not None and bool(torch.isfinite(logits.grad).all())
-    assert bool(logits.grad[0].any()) and not bool(logits.grad[1].any())  # nobody teaches the second token
+    assert bool(logits.grad[0].any()) and not bool(logits.grad[1].any())  # the second token has no teacher
 
 
 def test_a_whole_method_fits_in_a_hundred_lines_and_keeps_its_contract() -> None:

@@ -1,4 +1,4 @@
-"""Samples of older weights: the weights of their tokens, their correction, and the reported metrics."""
+"""Tests samples of older weights: the weights of their tokens, their correction, and the reported metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def spanning(sample: Sample, *versions: int) -> Sample:
-    """Cuts a response into equal version spans."""
+    """Splits a response into equal version spans."""
     cuts = [sample.response_length * k // len(versions) for k in range(len(versions) + 1)]
     sample.version_spans = [(v, a, b) for v, a, b in zip(versions, cuts, cuts[1:], strict=False)]
     return sample
@@ -60,7 +60,7 @@ def test_tokens_beyond_max_staleness_have_the_stale_weight_and_are_counted(
 def test_a_stale_token_of_weight_0_has_no_influence(
     make_trainer: MakeTrainer, make_samples: MakeHinted
 ) -> None:
-    """Another stale first half of the answer than the policy's own would change nothing in the loss of the rest."""
+    """Another stale first half of the answer must not change the loss of the rest."""
     samples = [spanning(sample, 0, 9) for sample in make_samples((0, 0), loss_mask=None)]
     trainer = make_trainer(max_staleness=2)
     trainer.version = 9

@@ -1,4 +1,4 @@
-"""The teacher in the trainer: what it says, which model it is, how many passes it takes."""
+"""Tests the teacher in the trainer: its log-probs, its model, the number of passes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lo
 
 
 def table(folder: str, tokens: list[int], sample: Sample) -> Tensor:
-    """Log-probs [T, V] at the trained response tokens, by plain transformers without packing."""
+    """Returns log-probs [T, V] at the trained response tokens, by plain transformers without packing."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         logits = model(torch.tensor([tokens])).logits[0] / sample.temperature
@@ -40,7 +40,7 @@ def table(folder: str, tokens: list[int], sample: Sample) -> Tensor:
 
 
 def guided_table(folder: str, tokens: list[int], sample: Sample, strength: float) -> Tensor:
-    """Of a teacher under guidance: what the hint changes counts `strength` times."""
+    """Returns those of a teacher under guidance: the change by the hint counts `strength` times."""
     hinted, plain = table(folder, tokens, sample), table(folder, sample.tokens, sample)
     return torch.log_softmax(plain + strength * (hinted - plain), -1)
 
@@ -48,7 +48,7 @@ def guided_table(folder: str, tokens: list[int], sample: Sample, strength: float
 def slow_select_loss(
     student: str, teacher: str, samples: list[Sample], mode: str, selection: str, strength: float = 1.0
 ) -> float:
-    """The distillation term of the first step, one token at a time; K = 4, no clip of the difference."""
+    """Returns the distillation term of the first step, one token at a time; K = 4, no clip of the difference."""
     total = 0.0
     for sample in samples:
         old = table(student, sample.tokens, sample)
@@ -186,7 +186,15 @@ def test_every_hint_is_read_once_and_only_on_request(
     monkeypatch.setattr(Teacher, "_rounds", counted)
     samples = make_samples((1, 3, 0, 2))
     wanted = {
-        ("topk_select", "sequence_optimal", None): [0, 0, 0, 0, 1, 1, 2],  # the plain prompt where no hint is
+        ("topk_select", "sequence_optimal", None): [
+            0,
+            0,
+            0,
+            0,
+            1,
+            1,
+            2,
+        ],  # the plain prompt if there is no hint
         ("topk_select", "sequence_optimal", 2): [0, 0, 0, 0, 1, 1],
         ("topk_select", "shortest", None): [0, 0, 0, 0],
         ("combine", "shortest", None): [0, 0, 0],

@@ -1,4 +1,4 @@
-"""The record of every trained token, for people to look at."""
+"""Tests the readable record of every trained token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distillation as training: it learns, resumes bit-exactly, and two ranks do what one does."""
+"""Tests training by distillation: it learns, resumes bit-exactly, and two ranks equal one."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _with_hint(samples: list[Sample]) -> list[Sample]:
 def test_samples_without_a_hint_are_not_distilled_in_combine(
     make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str
 ) -> None:
-    """Not one with log-probs of 0, nor one against the engine's own numbers."""
+    """Neither with log-probs of 0, nor against the engine's own log-probs."""
     for none in ([], None):
         samples = make_samples((0, 0, 0), teacher_tokens_candidates=none)
         for sample in samples:
@@ -196,7 +196,7 @@ def test_distillation_of_repeated_samples_is_unclipped_and_rewards_are_clipped()
     batch = LossBatch(ids, rewards, teacher_log_probs=teacher, taught=taught, behaviour_log_probs=now - moved)
     loss = of_both(policy, flags, DenseDistribution(logits), batch, torch.sum).loss
     (found,) = torch.autograd.grad(loss, logits)
-    # +.5 was far enough up, -.5 far enough down
+    # 0.5 was far enough up, -0.5 far enough down
     still_moves = torch.tensor([True, False, True, False, True, True])
     ratio = torch.where(moved.isnan(), 0.0, moved).exp()
     weights = 2.0 * rewards * ratio * still_moves + 0.5 * (teacher - now) * taught

@@ -1,4 +1,4 @@
-"""The mean of the weights over the steps of an update, beside one computed by hand."""
+"""Compares the mean of the weights over the steps of an update with a manually computed one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ways to compute the same: chunks of logits, recomputed activations, other precision, other losses'
-sums; and which weights are trained."""
+"""Tests equivalent computations: chunks of logits, recomputed activations, other precision, other losses' sums; and
+the choice of trained weights."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_chunked_distribution_measures_the_entropy_with_the_log_probs_of_a_los
 def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
     make_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
-    """Old log-probs are those of the step itself, and so are the ones that it reports."""
+    """The old log-probs are those of the step itself, and so are the reported ones."""
     trainer = make_trainer(log_probs_chunk_size=5, max_tokens_per_gpu=1000)
     head, rows = trainer.model.deferred, list[int]()
     project = head.project
@@ -126,7 +126,7 @@ def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
     samples = make_samples(4)
     trainer.train(0, samples)
     trained = sum(sample.effective_response_length for sample in samples)
-    # Once forward, with the entropy that is reported, and once more for gradients
+    # Once forward, with the reported entropy, and once more for gradients
     assert sum(rows) == 2 * trained
 
 
@@ -167,7 +167,7 @@ def test_fused_layers_match_the_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
     adapters: dict[str, Any],
 ) -> None:
-    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    """In fp32 except the order of sums; compiled functions run uncompiled."""
     norms = list[int]()
     monkeypatch.setattr(loading, "rms_norm", lambda *given: norms.append(1) or rms_norm(*given))
     found = []

@@ -1,4 +1,4 @@
-"""--echo-coef: what others wrote is learned in the same pass, and changes nothing of the other terms."""
+"""Tests --echo-coef: observations are learned in the same pass, without effect on the other terms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def answered(samples: list[Sample]) -> list[Sample]:
-    """The first with something said behind it, the second with an observation in it, the third alone."""
+    """Returns samples: the first with a message after it, the second with an observation in it, the third alone."""
     first, second, *rest = samples
     said = [1] * 3 + [0]
     first = replace(first, next_tokens=[5, 9, 11, 2], observed=[0] * first.response_length + said)

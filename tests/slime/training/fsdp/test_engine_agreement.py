@@ -1,4 +1,4 @@
-"""The trainer and the embedded engine speak of the same distribution, and of the same weights."""
+"""Tests that the trainer and the embedded engine compute the same distribution from the same weights."""
 
 from __future__ import annotations
 

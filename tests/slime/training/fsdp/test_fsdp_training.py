@@ -25,7 +25,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def reference_step(args: Arguments, samples: list[Sample]) -> tuple[float, dict[str, torch.Tensor]]:
-    """The same first step, written out: one sample at a time, plain attention, plain AdamW."""
+    """Returns the same first step, written out: one sample at a time, plain attention, plain AdamW."""
     model = AutoModelForCausalLM.from_pretrained(
         args.hf_checkpoint, dtype=torch.float32, attn_implementation="eager"
     )
@@ -285,7 +285,7 @@ FLAGS: list[dict[str, Any]] = [
 
 
 def test_every_training_flag_changes_the_result(make_trainer: MakeTrainer, make_samples: MakeSamples) -> None:
-    """No flag is parsed and then ignored: each set of flags leads to weights of its own."""
+    """No flag is parsed and then ignored: each set of flags gives different weights."""
     rollout = make_samples(6)
     for position, sample in enumerate(rollout):
         sample.group_index, sample.reward = position % 2, position - 2.5

@@ -1,4 +1,4 @@
-"""A model's weights, of which each rank reads its own rows. The group of the ranks is only pretended."""
+"""Tests loading a model's weights, of which each rank reads only its own rows. The process group is fake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE = {
 
 @pytest.fixture
 def mesh_of() -> Iterator[Callable[[int], Any]]:
-    """f(rank): the mesh of one of three ranks that hear nothing of each other."""
+    """f(rank): the mesh of one of three ranks that do not communicate."""
 
     def mesh(rank: int) -> Any:
         if dist.is_initialized():
@@ -49,7 +49,7 @@ def mesh_of() -> Iterator[Callable[[int], Any]]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> dict[str, str]:
-    """A tied model in bf16, an untied one in two files, one with experts."""
+    """Returns a tied model in bf16, an untied one in two files, one with experts."""
     tied = write_qwen3(tmp_path_factory.mktemp("tied"), 1, vocab_size=50)
     file = Path(tied, "model.safetensors")
     save_file({name: x.bfloat16() for name, x in load_file(file).items()}, file, metadata={"format": "pt"})

@@ -1,4 +1,4 @@
-"""Adapters under FSDP: the trained, stored and merged weights, and the reference."""
+"""Tests adapters under FSDP: the trained, stored and merged weights, and the reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def state_of(trainer: Trainer) -> dict[str, torch.Tensor]:
 def run_two_ranks(
     forks: Forks, jobs: list[tuple[Any, list[int], str]], rollouts: list[list[Sample]], order: Path
 ) -> list[str]:
-    """Does the jobs in two fresh processes and returns the checksums of the weights that they export."""
+    """Runs the jobs in two fresh processes; returns the checksums of their exported weights."""
     order.write_bytes(pickle.dumps((jobs, rollouts)))
     forks.run(RANK, order.parent, *([order, rank] for rank in range(2)))
     exported: list[list[str]] = [json.loads(Path(f"{order}.exported{rank}").read_text()) for rank in range(2)]
@@ -88,7 +88,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
 def test_initializing_adapters_changes_no_other_random_state(
     lora_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every rank draws the same adapters, and goes on with the random numbers of its own, on GPUs too."""
+    """Every rank draws the same adapters, and continues with its own random numbers, also on GPUs."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     first = lora_trainer(seed=3)
@@ -106,7 +106,7 @@ def test_initializing_adapters_changes_no_other_random_state(
 def test_adapters_are_gathered_in_fp32_even_after_a_pass_without_gradients(
     lora_trainer: MakeTrainer, make_samples: MakeSamples
 ) -> None:
-    """FSDP leaves the bf16 copies behind it that the outermost modules computed with."""
+    """After a pass FSDP keeps the bf16 copies of the outermost modules."""
     trainer, samples = lora_trainer(lora_modules_to_save="norm", bf16=True), make_samples(3)
     trainer.train(0, samples)
     expected = gather_trained(trainer.model, keep=True)
@@ -199,7 +199,7 @@ def test_two_ranks_resume_adapters_bit_exactly(
     fsdp_forks: Forks,
     tmp_path: Path,
 ) -> None:
-    """Loading adapters once had rank 0 wait in a broadcast for ranks that had gone to a barrier."""
+    """Rank 0 must not wait in a broadcast for ranks that wait at a barrier."""
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
     straight = make_args(**RESUMED, save=str(tmp_path / "straight"))
     halved = make_args(**RESUMED, save=str(tmp_path / "halved"))
@@ -340,7 +340,7 @@ def test_the_merge_tool_produces_the_exported_weights(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A merge that leaves out alpha / rank gives other weights."""
+    """A merge without the factor alpha / rank gives other weights."""
     trainer = lora_trainer(lora_alpha=32.0, lora_modules_to_save="norm")
     trainer.train(0, make_samples(3))
     checkpoint = trainer.save(0, version=1, parent=0)

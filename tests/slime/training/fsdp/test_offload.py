@@ -1,4 +1,5 @@
-"""A trainer that steps aside and comes back trains as if it had stayed; what FSDP keeps on the CPU is left there."""
+"""Tests that a trainer offloaded to the CPU and back trains as if it had stayed, and that FSDP's own CPU tensors are
+left there."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ KL: dict[str, Any] = {"use_kl_loss": True, "kl_loss_coef": 0.1}
 
 
 def places(parts: list[Part]) -> set[str]:
-    """Kinds of devices on which something of the models and their optimizers lies."""
+    """Returns the kinds of devices that hold tensors of the models and their optimizers."""
     states = [
         x
         for part in parts
@@ -44,15 +45,15 @@ def test_training_after_an_offload_is_unchanged(
         samples = make_samples(4, seed=number)
         for trainer in (stays, leaves):
             trainer.metrics = trainer.train(number, samples)
-            trainer.log_probs(samples)  # FSDP leaves whole weights behind it
+            trainer.log_probs(samples)  # FSDP keeps gathered weights after it
         assert leaves.metrics["loss"] == stays.metrics["loss"]
         parts = leaves.resident
         to_cpu(parts)
         weights.append([p.to_local().data_ptr() for part in parts for p in part.model.parameters()])
-        KeptState(leaves).restore(leaves)  # the gate may look at a trainer that has stepped aside
+        KeptState(leaves).restore(leaves)  # the gate may read an offloaded trainer
         to_device(parts, leaves.device)
     assert leaves.log_probs(samples) == stays.log_probs(samples)
-    assert weights[0] == weights[1] == weights[2]  # the memory is used again
+    assert weights[0] == weights[1] == weights[2]  # the memory is reused
 
 
 def test_everything_is_offloaded_and_no_device_memory_stays_allocated(
@@ -75,7 +76,7 @@ def test_frozen_teachers_are_offloaded_and_shared_models_only_once(make_trainer:
     alone = make_trainer(**distils)
     assert [part.model for part in alone.resident] == [alone.model, alone.teacher.model]
     assert alone.teacher.model is not alone.model
-    assert [part.model for part in alone.parts] == [alone.model]  # checkpoints hold no frozen model
+    assert [part.model for part in alone.parts] == [alone.model]  # checkpoints contain no frozen model
 
 
 def test_weights_offloaded_by_fsdp_stay_on_the_cpu_and_train(

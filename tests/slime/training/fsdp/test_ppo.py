@@ -1,4 +1,4 @@
-"""PPO under FSDP: the critic beside the policy, its checkpoints, and references that move."""
+"""Tests PPO under FSDP: the critic next to the policy, its checkpoints, and moving references."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def slow_step(args: Arguments, critic: Any, samples: list[Sample]) -> tuple[float, float, list[list[float]]]:
-    """Policy loss, value loss and advantages of a first step, written out: one sample at a time, plain attention,
-    float64."""
+    """Returns policy loss, value loss and advantages of a first step, written out: one sample at a time, plain
+    attention, float64."""
     model = AutoModelForCausalLM.from_pretrained(
         args.hf_checkpoint, dtype=torch.float64, attn_implementation="eager"
     )
@@ -73,7 +73,7 @@ def test_the_critic_learns_the_reward_of_a_prompt(
     make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
     samples = make_samples(8, temperature=1.0, loss_mask=None)
-    for sample in samples:  # the first token tells the reward
+    for sample in samples:  # the first token determines the reward
         sample.tokens[0] = 5 if sample.reward == 1.0 else 9
     trainer = make_trainer(
         **PPO | adapters | {"num_critic_only_steps": 100, "critic_lr": 1e-2, "value_clip": 1.0}
@@ -92,7 +92,7 @@ def test_the_critic_learns_the_reward_of_a_prompt(
 def test_resuming_policy_and_critic_is_bit_exact(
     make_trainer: MakeTrainer, make_samples: MakeSamples, tmp_path: Path, adapters: dict[str, Any], only: int
 ) -> None:
-    """Also where the critic alone has been trained so far, and the policy's optimizer has no state."""
+    """Also if only the critic has been trained so far, and the policy's optimizer has no state."""
     flags = PPO | adapters | {
         "num_critic_only_steps": only, "lr_decay_style": "WSD", "lr_decay_iters": 8, "lr_wsd_decay_iters": 6,
         "lr_warmup_iters": 1, "global_batch_size": 3, "kl_coef": 0.1,
@@ -174,7 +174,7 @@ def test_importance_weights_can_be_measured_without_effect(
 def test_the_critics_head_computes_in_fp32_after_a_bf16_body(
     make_trainer: MakeTrainer, make_samples: MakeSamples, adapters: dict[str, Any]
 ) -> None:
-    """In bf16 values would be a hundredth apart where they are above 1, like many advantages."""
+    """In bf16 values above 1 would differ by a hundredth, as much as many advantages."""
     trainer, samples = make_trainer(**PPO | adapters, bf16=True), make_samples(4)
     packed, seen = pack(samples, torch.device("cpu")), list[torch.Tensor]()
     trainer.critic.model.head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))

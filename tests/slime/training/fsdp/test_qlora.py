@@ -1,7 +1,7 @@
-"""QLoRA from the first step to the resumed run, by the real bitsandbytes on a CPU.
+"""Tests QLoRA from the first step to the resumed run, with the real bitsandbytes on a CPU.
 
-It runs in a process of its own with bitsandbytes from a folder of its own: wherever that is installed, peft imports it
-at every start, which costs each of the suite's processes two seconds.
+It runs in a separate process with bitsandbytes from a separate folder: wherever that is installed, peft imports it at
+every start, which costs each of the suite's processes two seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SIDE = Path(sys.prefix) / "side"
-"""Where run_tests.sh puts it (tests/requirements-qlora.txt)."""
+"""Folder in which run_tests.sh installs it (tests/requirements-qlora.txt)."""
 QLORA: dict[str, Any] = {
     "load_in_4bit": True,
     "use_lora": True,

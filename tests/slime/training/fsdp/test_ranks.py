@@ -1,4 +1,4 @@
-"""Two processes (gloo) do what one does."""
+"""Tests that two processes (gloo) equal one."""
 
 from __future__ import annotations
 

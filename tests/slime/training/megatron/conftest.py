@@ -1,4 +1,4 @@
-"""Tiny models, arguments and samples for the Megatron backend. Without megatron-core all of it is skipped."""
+"""Tiny models, arguments and samples for the Megatron backend. Without megatron-core all these tests are skipped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
 
-VOCABULARY = 63  # does not divide by two
+VOCABULARY = 63  # not divisible by two
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -60,8 +60,8 @@ def megatron_forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def run_ranks(tmp_path: Path, megatron_forks: Forks) -> RunRanks:
-    """Runs a script that reads `order` and whose work(rank) writes `result0` to `result3` in its folder, in four
-    processes; returns these results."""
+    """f(script): runs a script, whose work(rank) reads `order` and writes `result0` to `result3` in its folder, in
+    four processes; returns these results."""
 
     def run(script: str, order: Any) -> list[Any]:
         (tmp_path / "order").write_bytes(pickle.dumps(order))
@@ -79,8 +79,8 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A random model of each architecture: tied and untied, with biases, without query norms, with long rotations;
-    mixtures of experts with layers that are none, their weights scaled to 1 or as they are; linear beside full
+    """Returns a random model of each architecture: tied and untied, with biases, without query norms, with long
+    rotations; mixtures of experts with some dense layers, their weights scaled to 1 or not; linear next to full
     attention, alone or in a model with vision."""
     torch.manual_seed(0)
     shape: dict[str, Any] = {
@@ -159,7 +159,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture
 def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
     def of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-        """Of a model of transformers, by the names that its folder has: in memory, all experts are one tensor."""
+        """Returns the tensors of a transformers model by the names in its folder: in memory, all experts are one
+        tensor."""
         grads = ((name, parameter.grad) for name, parameter in model.named_parameters())
         found = {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in grads}
         return dict(revert_weight_conversion(model, found))
@@ -169,8 +170,8 @@ def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
 
 @pytest.fixture
 def near() -> Callable[[str], float]:
-    """f(name of a weight): how far its gradient may be from another one, as a share of it, where sequences were added
-    up in another order. Those of a state's decay are small differences of large sums, in fp32."""
+    """f(name of a weight): the permitted relative difference of its gradient from one with another order of
+    summation. Those of a state's decay are small differences of large sums, in fp32."""
     decay = ("A_log", "dt_bias", "in_proj_a.weight")
     return lambda name: 1e-4 if name.endswith(decay) else 1e-5
 
@@ -192,7 +193,7 @@ def make_samples() -> Callable[..., list[Sample]]:
 
 
 def build_samples(count: int = 6, seed: int = 0, **changes: object) -> list[Sample]:
-    """Samples in groups of two with one prompt each, masks of several segments and different temperatures."""
+    """Returns samples in groups of two with one prompt each, masks of several segments and different temperatures."""
     rng = random.Random(seed)
     samples, prompt = [], [0]
     for index in range(count):

@@ -1,6 +1,7 @@
-"""Four processes (gloo), context parallel: each computes the output head of its own tokens, and all see the same losses.
+"""Tests four processes (gloo) with context parallelism: each computes the output head of its own tokens, and all get
+the same losses.
 
-Everything is computed in float64, so that what one process computes is equal but for the last digits.
+All is computed in float64, so that one process gives the same except the last digits.
 """
 
 from __future__ import annotations

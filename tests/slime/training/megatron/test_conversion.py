@@ -1,4 +1,4 @@
-"""Checkpoints of Megatron-LM and Hugging Face folders, against megatron-core's own reading and writing."""
+"""Compares checkpoints of Megatron-LM and Hugging Face folders with megatron-core's own reading and writing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tool(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # a dataclass looks its module up there
+    # a dataclass looks up its module there
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -61,7 +61,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.fixture
 def megatron(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """megatron-core's own model of a configuration: its layers, its experts, its names."""
+    """Yields megatron-core's own model of a configuration: its layers, its experts, its names."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -69,7 +69,7 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    # Megatron-LM's own ranks send each other its classes; a trainer of another test may have allowed ours alone.
+    # Megatron-LM's own ranks send each other its classes; a trainer of another test may have allowed only ours.
     monkeypatch.setattr(distributed_c10d, "_unpickler", pickle.Unpickler)
     parallel_state.destroy_model_parallel()  # left by a trainer of another test in this process
     if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""PPO's critic on megatron-core: values, losses and steps of the FSDP backend's."""
+"""Tests PPO's critic on megatron-core: values, losses and steps equal those of the FSDP backend."""
 
 from __future__ import annotations
 

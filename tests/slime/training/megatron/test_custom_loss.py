@@ -1,4 +1,4 @@
-"""A custom loss that works on logits, on megatron-core: it gets those of the whole vocabulary."""
+"""Tests a custom loss on logits with megatron-core: it gets those of the whole vocabulary."""
 
 from __future__ import annotations
 

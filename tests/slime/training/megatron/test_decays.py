@@ -1,4 +1,4 @@
-"""The decays of linear attention, in fp32 beside a model that computes in bf16: through steps, files and other ranks."""
+"""Tests the decays of linear attention, in fp32 in a bf16 model: through steps, files and other ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def work(rank):
 
 @pytest.fixture
 def flags(folders: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """Of a model in bf16 but for its decays, with two layers that have such, one for each pipeline stage."""
+    """Returns the flags of a bf16 model with fp32 decays in two layers, one for each pipeline stage."""
     folder = copytree(folders["qwen3_5"], tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     config |= {"dtype": "bfloat16", "num_hidden_layers": 4, "layer_types": 2 * config["layer_types"]}
@@ -86,7 +86,8 @@ def test_fp32_decays_are_trained_and_exported_in_fp32_with_any_parallelism(
         for key, values in given.items():
             assert torch.equal(first[key], values), (name, key)
             assert not torch.equal(trained[key], trained[key].bfloat16().float()), (name, key)
-            assert_close(trained[key], values, atol=1.1e-2, rtol=0.02)  # the first step of AdamW is the rate
+            # the first step of AdamW equals the learning rate
+            assert_close(trained[key], values, atol=1.1e-2, rtol=0.02)
         resumed = make_trainer(**flags, save=str(tmp_path / name))
         assert resumed.load().rollout_id == 0
         assert resumed.export_weights(str(tmp_path / "again"), 3) == results[0][name]

@@ -1,4 +1,4 @@
-"""What the flags of the Megatron backend refuse before anything starts."""
+"""Tests rejections of the Megatron backend's flags before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--echo-coef on megatron-core: as on FSDP."""
+"""Tests --echo-coef on megatron-core, as on FSDP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Samples that follow their teacher alone, with a model in parts: losses and weights of one process."""
+"""Tests samples that only follow their teacher, with a divided model: losses and weights equal those of one
+process."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def work(rank):
 
 
 def batch(make_samples: MakeSamples) -> list[Any]:
-    """Plain samples and some that follow in the same step; behind it a step of both kinds, and one that only follows."""
+    """Returns plain samples and some that follow in the same step; then a step of both kinds, and one that only
+    follows."""
     found = [*make_samples(8), *make_samples(7, seed=2)]
     cases = ["dream", "anchor_bank", "dream"]
     for i, sample in enumerate(found):

@@ -1,4 +1,5 @@
-"""Adapters on megatron-core's modules: PEFT's own, trained as under FSDP, merged out of place, stored as PEFT does."""
+"""Tests adapters on megatron-core's modules: PEFT's own, trained as under FSDP, merged out of place, stored as PEFT
+does."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def taught(samples: list[Any]) -> list[Any]:
-    """Every sample with a hint before its prompt."""
+    """Returns every sample with a hint before its prompt."""
     for sample in samples:
         sample.teacher_tokens_candidates = [[5, 9, *sample.tokens]]
     return samples
@@ -75,7 +76,7 @@ def test_three_rollouts_give_the_metrics_adapters_and_weights_of_fsdp(
         for key in ours.keys() - {"train_seconds"}:
             assert ours[key] == pytest.approx(theirs[key], abs=tolerance, rel=tolerance), key
     assert last[0].keys() == last[1].keys()
-    # Where a gradient is nearly 0, Adam makes rounding a step: processors differ
+    # For a gradient near 0, Adam turns rounding into a step: processors differ
     for key, tensor in last[0].items():
         assert_close(last[1][key], tensor, atol=tolerance / 2, rtol=tolerance)
     weights = [load_file(tmp_path / backend / "model.safetensors") for backend in found]

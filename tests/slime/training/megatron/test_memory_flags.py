@@ -1,4 +1,4 @@
-"""Less memory, the same numbers: recomputed activations, and optimizer states in CPU memory."""
+"""Tests that recomputed activations and optimizer states in CPU memory change no numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def count(runs: Counter[Any], module: torch.nn.Module, *_: object) -> None:
 
 
 def counted(runs: Counter[Any], module: torch.nn.Module, *inputs: Any, **how: Any) -> Any:
-    """The kernel of the CPU, and that it ran."""
+    """Returns the CPU's kernel, which also counts its runs."""
     count(runs, module)
     return packed_attention(module, *inputs, **how)
 
@@ -113,7 +113,7 @@ def test_chunked_logits_change_no_result(
 def test_fused_layers_match_the_plain_ones(
     make_trainer: MakeTrainer, make_samples: MakeSamples, folders: dict[str, str], name: str
 ) -> None:
-    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    """In fp32 except the order of sums; compiled functions run uncompiled."""
     found = []
     with torch.compiler.set_stance("force_eager"):
         for kind in ("off", "all"):

@@ -1,4 +1,4 @@
-"""One rank: the same model as transformers', weights in and out, the same training as the FSDP backend."""
+"""Tests one rank: the same model as transformers', weights in and out, the same training as the FSDP backend."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ NATIVE = MixedPrecisionPolicy()  # gradients as wide as the weights
 
 
 def table(model: torch.nn.Module, sample: Sample) -> torch.Tensor:
-    """Log-probs of every response position over the whole vocabulary, one sample alone, plain attention."""
+    """Returns log-probs of every response position over the whole vocabulary, one sample alone, plain attention."""
     logits = model(torch.tensor([sample.tokens])).logits[0] / sample.temperature
     return torch.log_softmax(logits, -1)[sample.prompt_length - 1 : -1]
 
 
 def plain(folder: str) -> Any:
-    """transformers' own model; of one with vision, the decoder, which it ties only where it is told so."""
+    """Returns transformers' own model; of one with vision, the decoder, which it ties only on request."""
     config = language_part(AutoConfig.from_pretrained(folder))
     how = {"dtype": torch.float32, "attn_implementation": "eager"}
     return AutoModelForCausalLM.from_pretrained(folder, config=config, **how)
@@ -185,7 +185,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def taught(samples: list[Any]) -> list[Any]:
-    """Every sample with a hint before its prompt."""
+    """Returns every sample with a hint before its prompt."""
     for sample in samples:
         sample.teacher_tokens_candidates = [[5, 9, *sample.tokens]]
     return samples
@@ -198,7 +198,7 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
     changes = {"teacher_source": "trainer", "hint_m": 1} | JOBS[name]
     changes |= {key: folders[changes[key]] for key in ("hf_checkpoint", "ref_load") if key in changes}
     tolerance = 3e-2 if changes.get("bf16") else 1e-4
-    # In bf16 a first step of 1e-3 takes the models so far apart that their next gradients differ by tens of percent.
+    # In bf16 a first step of 1e-3 separates the models so far that their next gradients differ by tens of percent.
     rate = 1e-5 if changes.get("bf16") else 1e-3
     found = {}
     for backend in ("fsdp", "megatron"):
@@ -210,7 +210,7 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
         assert ours.keys() == theirs.keys()
         for key in ours.keys() - {"train_seconds"}:
             assert ours[key] == pytest.approx(theirs[key], abs=tolerance, rel=tolerance), key
-    # versions of a bf16 run leave in bf16, where 1 and the next number are 2^-7 apart
+    # versions of a bf16 run are exported in bf16, where 1 and the next number are 2^-7 apart
     close = {"atol": 5e-3, "rtol": 2**-7} if changes.get("bf16") else {"atol": 1e-5, "rtol": 1e-3}
     for key, tensor in found["fsdp"][1].items():
         assert_close(found["megatron"][1][key], tensor, **close)
@@ -219,7 +219,7 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
 def first_gradients(
     trainer: Trainer, samples: list[Any], gradients_of: GradientsOf
 ) -> dict[str, torch.Tensor]:
-    """Of every weight as the optimizer would get them, by the names of Hugging Face's folders."""
+    """Returns the gradient of every weight as the optimizer would get it, by the names of Hugging Face's folders."""
     found: dict[str, torch.Tensor] = {}
 
     def keep() -> None:
@@ -274,7 +274,7 @@ def test_in_float64_both_backends_have_the_same_training_curves(
     def wide(folder: str, **how: object) -> Any:
         return original(folder, **how | {"dtype": torch.float64, "experts_implementation": "eager"})
 
-    monkeypatch.setattr(fsdp, "open_shards", lambda *_, **__: None)  # which fill in fp32
+    monkeypatch.setattr(fsdp, "open_shards", lambda *_, **__: None)  # they would fill in fp32
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", wide)
     monkeypatch.setattr(fsdp, "MixedPrecisionPolicy", lambda **_: NATIVE)
     monkeypatch.setattr(megatron, "computing_dtype", lambda *_: torch.float64)
@@ -441,6 +441,6 @@ def test_a_mixture_without_other_ranks_has_no_value_dependent_shapes(
 ) -> None:
     trainer = make_trainer(hf_checkpoint=folders["qwen3_moe"], bf16=True)
     mixture = trainer.model.core.decoder.layers[0].mlp
-    with FakeTensorMode(allow_non_fake_inputs=True):  # which refuses shapes that depend on values
+    with FakeTensorMode(allow_non_fake_inputs=True):  # which rejects shapes that depend on values
         output, _ = mixture(torch.empty(10, 1, 32, dtype=torch.bfloat16))
     assert output.shape == (10, 1, 32)

@@ -1,4 +1,4 @@
-"""What pipeline stages tell each other, and how often: passes over many packs, and weights on their way out."""
+"""Tests the messages of pipeline stages, and their number: passes over many packs, and the export of weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_stages_process_all_packs_before_results_are_sent_and_send_weights_in_bu
     args = make_args(pipeline_model_parallel_size=2, advantage_estimator="ppo")
     results = run_ranks(RANKS, (args, make_samples(8)))
     assert [told[:3] for told in results] == [(1, True, [])] * 4
-    # What is in it, and that no other follows, are texts: each a length and its bytes
+    # Its content, and the end of the list, are texts: each a length and its bytes
     assert sum(told[3] for told in results) == 1 + 2 * 2, "one bucket of all tensors of the last stage"
     assert sorted(told[4] for told in results)[-1] > 20
 

@@ -1,4 +1,5 @@
-"""Four processes (gloo) in every division of the model: logits, gradients and training of one process.
+"""Tests four processes (gloo) in every division of the model: logits, gradients and training equal those of one
+process.
 
 They are forks of one process that has imported everything, as importing takes longer than what they compute.
 """
@@ -168,7 +169,7 @@ def work(rank):
 
 
 def rollouts_of(make_samples: MakeSamples) -> list[list[Any]]:
-    """Two rollouts of which every sample has hints; the second one leaves a rank without a sample."""
+    """Returns two rollouts with hints in every sample; the second one leaves a rank without a sample."""
     found = [make_samples(8), make_samples(3, seed=2)]
     for sample in (sample for samples in found for sample in samples):
         sample.teacher_tokens_candidates = [[5, 9, *sample.tokens], [1, 2, 3, 4, *sample.tokens]]
@@ -182,7 +183,7 @@ def check_gradient(
     gradients_of: GradientsOf,
     near: Callable[[str], float],
 ) -> None:
-    """The same objective on transformers' model, one sample at a time."""
+    """Compares with the same objective on transformers' model, one sample at a time."""
     config = language_part(AutoConfig.from_pretrained(folder))
     how = {"dtype": torch.float32, "attn_implementation": "eager"}
     model = AutoModelForCausalLM.from_pretrained(folder, config=config, **how)
@@ -198,8 +199,8 @@ def check_gradient(
 
 
 def planned(folder: str, sizes: dict[str, Any], held: list[int]) -> bool:
-    """Whether `slime.plan` expects of the first and the last stage the numbers that their ranks hold, but for norms and
-    routers, which are whole on each, and of both together where layers are of two kinds, as it takes the mean of them."""
+    """Returns whether `slime.plan` predicts the parameters of the first and the last stage, except norms and routers,
+    which each rank holds completely; for layers of two kinds only their sum, since the plan uses the mean."""
     config = json.loads((Path(folder) / "config.json").read_text()) | {"vocab_size": 64}
     names = [
         f"{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context", "expert_model")

@@ -1,4 +1,5 @@
-"""Four processes (gloo): optimizer states shared out among copies, adapters and critics in parts, and all of it resumed.
+"""Tests four processes (gloo) with optimizer states divided among copies, adapters and critics in parts, and resuming
+of all of it.
 
 They are forks of one process that has imported everything, as importing takes longer than what they compute.
 """
