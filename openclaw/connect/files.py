@@ -20,7 +20,8 @@ def read_config(file: Path) -> dict[str, Any]:
     """Returns the content; {} if there is no file yet.
 
     Raises:
-        NotPlainJson: not JSON. ConfigError: it cannot be read or is not an object.
+        NotPlainJson: not JSON.
+        ConfigError: it cannot be read or is not an object.
     """
     text = read_text(file)
     if text is None:

@@ -1,1 +1,2 @@
-"""Dreaming: the model learns a wish from answers to many shipped everyday prompts; anchors keep its other behaviour."""
+"""Dreaming trains the model on a person's wish (a stated preference) with answers to many shipped everyday prompts;
+anchors preserve its other behaviour."""

@@ -1,9 +1,9 @@
-"""Chooses the prompts that are anchors, and the order in which they are sampled.
+"""Chooses the prompts of anchors, and the order in which they are sampled.
 
-An anchor is one of three prompts: one that explicitly asks for something (in the question, in the system message or as a
-complaint), one of another kind than everyday prompts, or a simple question whose answer the model knows. Training keeps
-the policy close to its teacher's answer to the same prompt. Anchors of the wish's own theme come first, with the opposite
-poles, because learning a habit harms those first. Anchors use the same questions as dreams, so an anchor and a dream
+An anchor is one of three prompts: an explicit request (in the question, in the system message or as a complaint), a
+prompt that is no everyday question, or a simple question whose answer the model knows. Training keeps the policy
+close to its teacher's answer to the same prompt. Anchors of the wish's own theme come first, including the opposite
+poles, because learning a habit harms these first. Anchors use the same questions as dreams, so an anchor and a dream
 differ only by the wish in the prompt.
 """
 
@@ -23,24 +23,24 @@ from openclaw.types import Message
 T = TypeVar("T")
 
 OTHER = "other"
-"""Theme of a prompt of another kind."""
+"""Theme of prompts that are no everyday questions."""
 FACT = "fact"
 """Theme of a question with a known answer."""
 LONG = "long"
 """Pole of wishes for long answers."""
 QUESTIONS_EACH = 2
-"""Questions that are asked with each shipped wish, unless it brings its own."""
+"""Number of questions combined with each shipped wish, unless the wish has its own."""
 FACTS = 12
-"""Questions with known answers that are asked with and without a new wish."""
+"""Number of questions with known answers that are asked with and without a new wish."""
 _OWN, _APART = "own", "apart"
 IN_TURN = (_OWN, FACT, _OWN, OTHER, _OWN, FACT, _APART, _OWN)
-"""Of eight anchors: how many are of the wish's themes, of other themes, of other kinds and facts, mixed. Without facts a
-model of 135 M parameters that learned to be brief lost a third of those that it knew (lab/findings/dreaming.md)."""
+"""Order of eight anchors: of the wish's themes, of other themes, of other prompts, and facts. Without facts, a model
+of 135 M parameters that learned brevity lost a third of the facts that it knew (lab/findings/dreaming.md)."""
 
 
 @dataclass(frozen=True)
 class AnchorPrompt:
-    """A prompt to be held. `id` is the same for the same texts; `is_long`: it asks for a long answer."""
+    """The prompt of an anchor. `id` is the same for equal texts; `is_long`: the prompt asks for a long answer."""
 
     id: str
     theme: str
@@ -50,7 +50,7 @@ class AnchorPrompt:
 
 @functools.cache
 def dreamt_prompts() -> tuple[Prompt, ...]:
-    """Everyday prompts in the order in which they are dreamt on, mixed by kind and language."""
+    """Returns everyday prompts in the order of their use in dreams, mixed by kind and language."""
     mixed = list(everyday())
     random.Random("prompts to dream on").shuffle(mixed)
     return tuple(mixed)
@@ -58,8 +58,8 @@ def dreamt_prompts() -> tuple[Prompt, ...]:
 
 @functools.cache
 def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
-    """All anchors by theme, in the order in which they are sampled: poles and places in turn, of four three in this
-    language or in English."""
+    """Returns all anchors by theme, in the order in which they are sampled: poles and places in turn, three of four
+    in this language or in English."""
     prompts: dict[str, list[list[AnchorPrompt]]] = {}
     poles: dict[tuple[str, str], list[ShippedWish]] = {}
     for wish in wishes():
@@ -78,13 +78,13 @@ def by_theme(language: str = "en") -> Mapping[str, tuple[AnchorPrompt, ...]]:
 
 @functools.cache
 def _poles() -> Mapping[str, str]:
-    """Theme and pole by the id of a shipped wish."""
+    """Returns theme and pole by the id of a shipped wish."""
     return {wish.id: f"{wish.theme} {wish.pole}" for wish in wishes()}
 
 
 def mostly_contrary(there: Sequence[T], poles: Collection[str], id_of: Callable[[T], str]) -> list[T]:
-    """Returns anchors in their order, but only every fourth asks for the learned preference itself, as long as there
-    are others: a habit overrules wishes against it, not wishes for it.
+    """Returns anchors in their order, but with only every fourth asking for the learned preference itself, as long as
+    there are others: a habit harms requests against it, not requests for it.
 
     Args:
         poles: of the preference, as `themes.pole_of` names them.
@@ -101,11 +101,11 @@ def next_anchors(
     count: int,
     poles: Collection[str] = (),
 ) -> list[AnchorPrompt]:
-    """Up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
+    """Returns up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
 
     Args:
         language: of the person.
-        known: ids of anchors that are there.
+        known: ids of existing anchors.
         poles: of the preference, see `mostly_contrary`.
     """
     left = {
@@ -129,10 +129,11 @@ def next_anchors(
 
 
 def next_facts(language: str, known: Collection[str], count: int) -> list[Prompt]:
-    """Up to `count` further questions with known answers, of four three in the person's language or in English.
+    """Returns up to `count` further questions with known answers, three of four in the person's language or in
+    English.
 
     Args:
-        known: ids of those that were asked.
+        known: ids of questions that were asked.
     """
     return [one for one in _facts(language) if one.id not in known][:count]
 
@@ -145,8 +146,8 @@ def _facts(language: str) -> tuple[Prompt, ...]:
 
 
 def asked_with_wishes(language: str) -> list[Prompt]:
-    """The questions that show whether a teacher that reads a wish still knows facts: in this language if it has enough of
-    them, else in English."""
+    """Returns questions that test whether a teacher that reads a wish still knows facts: in this language if there
+    are enough, otherwise in English."""
     own = [one for one in facts() if one.language == language]
     return (own if len(own) >= FACTS else [one for one in facts() if one.language == ENGLISH])[:FACTS]
 
@@ -158,10 +159,10 @@ def drawn_themes(
     count: int,
     contrasts: Sequence[str] = (),
 ) -> list[str]:
-    """A theme for each of `count` anchors of a step, in the proportions of `IN_TURN`, of those that are there.
+    """Draws a theme for each of `count` anchors of a step, in the proportions of `IN_TURN`, from the available ones.
 
     Args:
-        contrasts: those of them that stand in for the wish's own themes (`contrasts.py`).
+        contrasts: available themes that replace the wish's own ones (`contrasts.py`).
     """
     drawn: list[str] = []
     for theme in _themes_in_turn(rng, themes, there, contrasts):
@@ -175,11 +176,11 @@ def drawn_themes(
 def _themes_in_turn(
     rng: random.Random, themes: Mapping[str, float], there: Sequence[str], contrasts: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Themes without end (none if nothing is there), the wish's own ones by their weights."""
+    """Yields themes without end (none if none is available), the wish's own ones by their weights."""
     wishes_there = [theme for theme in there if theme not in (OTHER, FACT, *contrasts)]
     own = [theme for theme in wishes_there if theme in themes] or wishes_there
     contrasting = [theme for theme in wishes_there if theme not in own] or own
-    # Without a known theme all are drawn evenly.
+    # Without a known theme all are drawn equally often.
     weights = [themes.get(theme, 1.0) for theme in own]
     while there:
         for share in IN_TURN:
@@ -198,23 +199,23 @@ def _themes_in_turn(
 
 
 def _asked(wish: ShippedWish, turn: int) -> AnchorPrompt:
-    """The wish with one of the prompts that are dreamt on, in its language if there is one."""
+    """Returns the wish with one of the prompts of dreams, in its language if there is one."""
     rng = random.Random(wish.id)
     if wish.question:
         return AnchorPrompt(wish.id, wish.theme, wish.pole == LONG, _behind(rng, wish, wish.question))
     same = [one for one in dreamt_prompts() if one.language == wish.language]
     same = same if len(same) >= QUESTIONS_EACH else list(dreamt_prompts())
-    # The first of them are dreamt on first.
+    # The first of them are used first in dreams.
     chosen = same[(int(rng.expovariate(1 / 24)) + turn) % len(same)]
     messages = _behind(rng, wish, chosen.text)
     return AnchorPrompt(f"{wish.id}-{chosen.id}", wish.theme, wish.pole == LONG, messages)
 
 
 def placed(wish: ShippedWish, question: str, answer: str, both: str) -> tuple[Message, ...]:
-    """A question with a request at its place.
+    """Returns a question with a request at its place.
 
     Args:
-        answer: that a complaint is about.
+        answer: the answer that a complaint is about.
         both: question and request in one message.
     """
     if wish.place == "system":
@@ -231,7 +232,8 @@ def _behind(rng: random.Random, wish: ShippedWish, question: str) -> tuple[Messa
 
 
 def _mostly_in(language: str, anchors: Sequence[tuple[str, T]]) -> list[T]:
-    """Three in this language or in English, then one in another, as long as there are both."""
+    """Returns three anchors in this language or in English, then one in another language, as long as there are
+    both."""
     near = [one for spoken, one in anchors if spoken in (language, "en")]
     return _three_to_one(near, [one for spoken, one in anchors if spoken not in (language, "en")])
 
@@ -245,5 +247,5 @@ def _three_to_one(many: Sequence[T], few: Sequence[T]) -> list[T]:
 
 
 def _in_turn(columns: Sequence[Sequence[AnchorPrompt]]) -> Iterator[AnchorPrompt]:
-    """One of each column, again and again, until the longest ends."""
+    """Yields one of each column in turn, until the longest ends."""
     return (one for one in chain.from_iterable(zip_longest(*columns)) if one is not None)

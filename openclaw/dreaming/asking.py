@@ -1,4 +1,4 @@
-"""Answers and log-probs of the serving engines, asked for a few at a time so that people are served first."""
+"""Requests answers and log-probs from the serving engines, few at a time so that people are served first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 T = TypeVar("T")
 IN_FLIGHT, IDLE_IN_FLIGHT = 16, 1
-"""Requests that are open at a time, for a batch and while there is none."""
+"""Concurrent requests while a batch waits, and while none waits."""
 READY_SECONDS = 30.0
 """Longest wait for an engine."""
 LIMIT_SECONDS, IDLE_LIMIT_SECONDS = 600.0, 60.0
-"""Seconds after which a batch takes the answers so far; the second: while no batch waits."""
+"""Seconds after which a batch uses the answers so far; the second: while no batch waits."""
 ANSWERING = 2 / 3
-"""Share of that time in which answers are sampled; the rest is left to score them."""
+"""Share of that time for sampling answers; the rest is for scoring them."""
 TEMPERATURE = 0.8
 
 
@@ -41,20 +41,20 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """Sampled ids, with the token that ends the answer, and the newest weight version that wrote them."""
+    """Sampled ids, with the token that ends the answer, and the newest weight version among their tokens."""
 
     ids: list[int]
     version: int
 
 
 class Engines:
-    """Asks the engines until `limit` seconds after it was made; requests without an answer by then give None.
+    """Sends requests to the engines until `limit` seconds after its creation; unanswered requests then return None.
 
     Args:
         stop_ids: tokens that end an answer.
-        ready_seconds: how long to wait for an engine that answers at all.
-        in_flight: requests that are open at a time.
-        adapter: that answers; None: the model itself.
+        ready_seconds: longest wait for the first response of an engine.
+        in_flight: concurrent requests.
+        adapter: the answering adapter; None: the base model.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Engines:
         self._began = 0.0
 
     async def __aenter__(self) -> Engines:
-        """Raises EngineError if no engine answers in time."""
+        """Waits for an engine; raises EngineError if none answers in time."""
         try:
             async with asyncio.timeout(self._ready_seconds):
                 await self._client.wait_ready()
@@ -88,11 +88,13 @@ class Engines:
         await self._client.close()
 
     async def answers(self, asked: Sequence[Asked]) -> list[Answer | None]:
-        """One a prompt, in their order; None for a prompt that an engine refuses or that has no answer in time."""
+        """Returns one answer for each prompt, in order; None for a prompt that an engine rejects or does not answer
+        in time."""
         return await asyncio.gather(*[self._bounded(self._answer, one, ANSWERING) for one in asked])
 
     async def log_probs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float | None]:
-        """Summed log-prob of an answer's ids after a prompt, of each pair (prompt, answer), in nats, at temperature 1."""
+        """Returns the summed log-prob of the answer's ids after the prompt for each pair (prompt, answer), in nats,
+        at temperature 1."""
         return await asyncio.gather(*[self._bounded(self._log_prob, one, 1.0) for one in pairs])
 
     async def _bounded(self, ask: Callable[[A], Awaitable[T]], about: A, share: float) -> T | None:
@@ -124,6 +126,7 @@ class Engines:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, in an event loop and a thread of its own: callers may have a running loop."""
+    """Returns the result of a coroutine, run in a separate event loop and thread, since callers may have a running
+    loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -1,12 +1,11 @@
-"""Anchors that ask the very questions of a person's dreams for the contrary of the preference: a long answer, if the
-person prefers short ones.
+"""Anchors that combine the questions of a person's dreams with a request for the opposite of the preference: for a
+long answer, if the person prefers short ones.
 
-Only the request in the prompt distinguishes such an anchor from a dream, so the policy has to read it. Without
-them one update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
+Such an anchor differs from a dream only by the request in the prompt, so the policy must read it. Without them one
+update for short answers cost SmolLM2-135M three of five requests for long ones (lab/findings/dreaming.md).
 
-A mismatch is the same prompt with the short answer of the dream. A policy that learned short answers begins one although
-a long one is asked for, and ends it where the first model would go on; the first model's own answers never come to that
-place.
+A mismatch is the same prompt with the dream's short answer. A policy that learned short answers begins with one even
+if a long one is requested, and ends it at a point that the first model's own answers never reach.
 """
 
 from __future__ import annotations
@@ -31,43 +30,43 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "list": ("layout", "prose"),
     "greet": ("greeting", "no_greeting"),
 }
-"""Theme and pole of the shipped wishes that ask for the contrary."""
+"""Theme and pole of the shipped wishes that ask for the opposite."""
 WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
-"""Requests with which a question is asked, by their place; one answer of the first model serves them all."""
+"""Number of requests combined with a question, by their place; one answer of the first model is used for all."""
 HELD_OUT_EVERY = 5
-"""Every fifth of the shipped requests is kept out of contrasts: they are asked to see whether they are still obeyed."""
+"""Every fifth of the shipped requests is excluded from contrasts and tests whether such requests are still obeyed."""
 FEW = 40
-"""Requests of a language, at all places, from which on English ones are left out."""
+"""Number of requests of a language, at all places, from which no English ones are added."""
 FULL = 3 / 4
-"""Share of the longest answer from which on an answer is as long as was asked for."""
+"""Share of the longest answer from which an answer counts as long."""
 _MISMATCH = " mismatch"
-"""End of the theme of a mismatch."""
+"""Suffix of the theme of a mismatch."""
 
 
 def theme_of(pole: Pole) -> str:
-    """Theme under which the bank holds the contrasts of a wish for this."""
+    """Returns the theme of this pole's contrasts in the bank."""
     return " ".join(_CONTRARY[pole])
 
 
 def is_contrast(theme: str) -> bool:
-    """Returns whether a theme of the bank is one of contrasts."""
+    """Returns whether the anchors of a theme are contrasts."""
     return " " in theme
 
 
 def is_mismatch(theme: str) -> bool:
-    """Returns whether a theme is one of mismatches."""
+    """Returns whether the anchors of a theme are mismatches."""
     return theme.endswith(_MISMATCH)
 
 
 def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
     """Returns the prompts of contrasts with the answers of dreams to the same questions.
 
-    Complaints are left out: their prompt contains the dream's answer, and with them the policy obeyed fewer complaints
-    (lab/findings/dreaming.md).
+    Complaints are left out: their prompt contains the dream's answer, and with them the policy obeyed fewer
+    complaints (lab/findings/dreaming.md).
 
     Args:
         held: contrasts of one theme.
-        dreams: of the wish that they are contrary to.
+        dreams: of the wish that they contradict.
     """
     answers: dict[str, list[Dream]] = {}
     for dream in dreams:
@@ -92,13 +91,13 @@ def asks_for_long(theme: str) -> bool:
 
 
 def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:
-    """A question of a dream with requests for the contrary: after it, before it, in the system message, and as a
-    complaint about the dream's own answer.
+    """Returns a question of a dream with requests for the opposite: after it, before it, in the system message, and
+    as a complaint about the dream's own answer.
 
     Args:
         item: id of the question.
-        answer: the dream's answer, as its person wishes.
-        pole: what the person wishes.
+        answer: the dream's answer, in the preferred form.
+        pole: the preferred form.
     """
     rng = random.Random(f"contrasts of {item}")
     return [
@@ -115,7 +114,7 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
 def held_out_prompts(
     questions: Sequence[Prompt], pole: Pole, language: str, counts: Mapping[Place, int]
 ) -> list[AnchorPrompt]:
-    """Prompts with requests for the contrary that are in no contrast, the same each time.
+    """Returns prompts with requests for the opposite that are in no contrast, the same each time.
 
     Args:
         questions: everyday prompts that are in no dream.
@@ -132,10 +131,10 @@ def held_out_prompts(
 
 
 def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
-    """Returns whether an answer has the form that contrasts of this theme ask for.
+    """Returns whether an answer has the form requested by contrasts of this theme.
 
     Args:
-        tokens: that the answer has; longest: tokens that it may have.
+        tokens: length of the answer; longest: its limit in tokens.
     """
     pole = theme.split()[1]
     if pole == LONG:
@@ -148,10 +147,10 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
 
 @functools.cache
 def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple[ShippedWish, ...]:
-    """The shipped wishes for the contrary in a language, with English ones if there are few.
+    """Returns the shipped wishes for the opposite in a language, with English ones if there are few.
 
     Args:
-        held_out: those that are kept out of contrasts, instead of all others.
+        held_out: return those excluded from contrasts, instead of the others.
     """
     theme, contrary = _CONTRARY[pole]
     contrary_wishes = [one for one in requests() if (one.theme, one.pole) == (theme, contrary)]

@@ -1,9 +1,9 @@
-"""Samples what a batch needs of dreams and anchors, and gives what there is.
+"""Samples the dreams and anchors that a batch needs, and returns the available ones.
 
-The live weights answer: at version 0 they are the first model, later they are near it. The policy does not learn the
-answer, but the teacher's distribution along it, which the trainer computes. Of the answers to a wish those with the
-largest gain are kept (`measures.py`). Answers that are unlikely without the wish talk about the wish itself ("Here is a
-shorter version"), and are left out before.
+The answers come from the live weights, which are the first model at version 0 and near it later. The policy does not
+learn the answer, but the teacher's distribution along it, which the trainer computes. Of the answers to a wish those
+with the largest gain are kept (`measures.py`). Answers that are unlikely without the wish mention the wish itself
+("Here is a shorter version") and are removed first.
 """
 
 from __future__ import annotations
@@ -40,33 +40,34 @@ from openclaw.store.shares import Person
 log = logging.getLogger(__name__)
 
 AGAIN = 0.3
-"""Answers that are sampled each time a person repeats a known wish, as a share of --dream-prompts."""
+"""Answers sampled each time that a person repeats a known wish, as a share of --dream-prompts."""
 NEWEST = 2
-"""Times --dream-prompts: the newest answers to a wish that steps are drawn from."""
+"""Factor of --dream-prompts that gives the number of newest answers to a wish from which steps are drawn."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
-"""Anchors that a wish should find: of its themes and of other kinds; and the most that are sampled before a batch."""
+"""Minimum of anchors for a wish (of its themes, and of other kinds), and the most that are sampled before a batch."""
 ENOUGH_FACTS, FACTS_A_BATCH = 32, 48
-"""Facts that the bank should hold, and the most that are asked before a batch. Of these the right ones are held."""
+"""Minimum of facts in the bank, and the most that are asked before a batch. Only correctly answered ones become
+anchors."""
 BESIDE_CONTRASTS = 16
-"""The same as both of the first two, if the preference is clear: then contrasts stand in for anchors of its themes."""
+"""Replaces both of these if the preference is clear: contrasts then replace anchors of its themes."""
 BANK, CHUNK = 96, 4
-"""Anchors up to which the bank grows while no batch is due, and how many at a time."""
+"""Size up to which the bank grows while no batch is due, and the number of anchors sampled at a time."""
 REQUEST = 300
-"""Characters of a request that are read for its language."""
+"""Characters of a request from which its language is detected."""
 LOOK_SECONDS = 2.0
-"""Between two looks whether the last batch's update is live: on a laptop its training and checks need the same cores."""
+"""Seconds between checks whether the last batch's update is live: on a laptop its training needs the same cores."""
 RETRY_SECONDS = 30.0
-"""After engines did not answer while no batch was due."""
+"""Pause after the engines did not answer while no batch was due."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The request of a batch to the dreamer.
+    """A batch's request to the dreamer.
 
     Attributes:
         asked: standing wishes of each person of the batch, the oldest first.
-        complained: people who asked for something in this very batch.
-        options: how the chat template writes these people's prompts.
+        complained: people with a wish in this batch.
+        options: options of the chat template for these people's prompts.
     """
 
     rollout_id: int
@@ -77,16 +78,16 @@ class Demand:
 
 @dataclass
 class Night:
-    """Dreams and anchors from which the rows of a batch are drawn.
+    """The dreams and anchors for one batch, from which its rows are drawn.
 
     Attributes:
-        dreams: the newest dreams by person, without those of wishes that are not to be learned.
+        dreams: the newest dreams by person, without those of wishes that must not be learned.
         weights: weight of the dreams of a person's wish, if it is not 1.
-        bank: anchors by theme; contrasts only for the poles that are wished for.
+        bank: anchors by theme; contrasts only for the wished poles.
         themes: weights of the wishes' themes.
-        poles: the pole that the wishes ask for within a theme, if it is certain. If it is not, the anchors ask for both
+        poles: the wished pole within a theme, if it is certain. If it is not, the anchors ask for both
             poles, because anchors of the wrong pole do more harm.
-        is_new: a wish is of a kind that its person had not asked for before.
+        is_new: a wish is of a kind that is new for its person.
         is_asked: a turn of this batch contains a wish.
         learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
         kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
@@ -107,12 +108,12 @@ class Night:
     seconds: float = 0.0
 
     def weight(self, dream: Dream) -> float:
-        """Of a dream's loss."""
+        """Returns the loss weight of a dream."""
         return self.weights.get((dream.person, dream.wish), 1.0)
 
     def step(self, seed: str, dreams: int, held: int) -> tuple[list[Dream], list[Dream]]:
-        """(dreams, anchors) of one step, the same for the same seed: people in turn, without repetition while there are
-        others; none if nothing was dreamt."""
+        """Returns (dreams, anchors) of one step, the same for the same seed: people in turn, without repetition while
+        there are others; none without dreams."""
         if not self.dreams:
             return [], []
         rng = random.Random(seed)
@@ -131,7 +132,7 @@ class Night:
 
 
 class Dreamer:
-    """Dreams of one trainer. Thread-safe.
+    """Samples and stores the dreams of one trainer. Thread-safe.
 
     Args:
         urls: addresses of the serving engines, looked up for each batch.
@@ -146,15 +147,15 @@ class Dreamer:
         self._sampling = threading.Lock()
         self._idle: threading.Thread | None = None
         self._idle_from = 0.0
-        # Of the last batch: what the bank grows for.
+        # Themes of the last batch, for which the bank grows.
         self._themes: Mapping[str, float] = {}
         self._poles: frozenset[str] = frozenset()
         self._options: TemplateOptions | None = None
         self._language = "en"
 
     def night(self, demand: Demand) -> Night:
-        """Samples the missing dreams of a batch, once, and returns all of them. Engines that do
-        not answer leave the batch with dreams that were sampled for others."""
+        """Samples the missing dreams of a batch, once, and returns all of them. If engines do not answer, the batch
+        gets only the dreams sampled for earlier ones."""
         began, model = time.monotonic(), self._prompts.model(demand.options)
         self._options = demand.options
         wishes = [
@@ -179,8 +180,8 @@ class Dreamer:
         return night
 
     def idle(self, rollout_id: int) -> None:
-        """While a rollout is waited for and no update is in flight: a thread adds a few anchors to the bank, unless one
-        is already running. Engines that do not answer are asked again after a while."""
+        """Lets a thread add a few anchors to the bank while a rollout is awaited and no update is in flight, unless one
+        is running. Engines that do not answer are asked again after a while."""
         if not self._settings.dream_anchors or (self._idle is not None and self._idle.is_alive()):
             return
         if time.monotonic() >= self._idle_from:
@@ -208,17 +209,17 @@ class Dreamer:
             self._idle_from = time.monotonic() + RETRY_SECONDS
 
     def _language_of(self, wish: Wish) -> str:
-        """Of the wish together with the request before it: a wish alone is short."""
+        """Returns the language of the wish together with the request before it, since a wish alone is short."""
         request = self._store.memory.request_of(wish.turn_ids[-1])
         return language_of(f"{request[:REQUEST]} {wish.text}")
 
     def _asked_pole(self, statement: Statement) -> Pole | None:
-        """By the answer that it was a complaint about."""
+        """Returns the pole of a statement, judged with the answer that it complained about."""
         turn = self._store.turns.get(statement.turn_id)
         return None if turn is None else asked_pole(statement.text, text_of(turn.response_message))
 
     def _latest_options(self) -> TemplateOptions:
-        """Of the last batch, or of the newest turn before there was one."""
+        """Returns the template options of the last batch; before the first batch, of the newest turn."""
         if self._options is not None:
             return self._options
         newest = self._store.gate_turns.newest(1, self._trainer)
@@ -226,7 +227,7 @@ class Dreamer:
         return options
 
     def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
-        """Looks up dreams, anchors and measures."""
+        """Adds stored dreams, anchors and measurements to the night."""
         newest = NEWEST * self._settings.dream_prompts
         shares, kept = [], []
         for person in demand.asked:
@@ -252,14 +253,15 @@ class Dreamer:
             night.bank[theme] += contrasts.mismatches(night.bank[theme], dreams)
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
-        """By the form of the answers if it is certain what is wished, otherwise by their likelihood."""
+        """Returns the learned share: by the form of the answers if the wished form is certain, otherwise by their
+        likelihood."""
         if not wish.poles:
             return measures.learned(looks)
         longest = self._settings.dream_tokens
         return measures.share_of_form(looks, lambda look: self._has_form(wish.poles, look, longest))
 
     def _obeys(self, look: Dream) -> bool:
-        """Returns whether an answer has the form that its own prompt asks for, the contrary of a wish."""
+        """Returns whether an answer has the form that its own prompt asks for, the opposite of a wish."""
         answer, tokens = self._prompts.tokenizer.decode(look.completion_ids), len(look.completion_ids)
         return contrasts.obeys(
             look.theme, answer, tokens, longest_of(contrasts.asks_for_long(look.theme), self._settings)
@@ -272,12 +274,12 @@ class Dreamer:
         return self._store.dreams.known(self._trainer, model, "anchor", upto)
 
     def _is_new(self, model: str, wish: Wish, rollout_id: int) -> bool:
-        """Returns whether its person had dreams of nothing like it before this rollout."""
+        """Returns whether the person had no dreams about a similar wish before this rollout."""
         known = self._store.dreams.wishes_of(self._trainer, model, wish.person, rollout_id)
         return not any(alike(wish.text, other) for other in known)
 
     def _sample(self, demand: Demand, model: str, wishes: Sequence[Wish]) -> int:
-        """Samples what a batch needs and stores it; returns how many answers were sampled."""
+        """Samples and stores the missing answers of a batch; returns their number."""
         planner = Planner(self._prompts, self._settings, demand.options)
         plans = [plan for wish in wishes for plan in self._plans(demand, model, planner, wish, len(wishes))]
         if self._settings.dream_anchors and any(plan.dream.kind == "dream" for plan in plans):
@@ -296,7 +298,8 @@ class Dreamer:
             return 0
 
     def _contrasts(self, demand: Demand, model: str, planner: Planner, wishes: Sequence[Wish]) -> list[Plan]:
-        """The contrasts of dreams of this rollout, or of all if a wish has none."""
+        """Returns plans of contrasts for the dreams of this rollout, or for all dreams of a wish without
+        contrasts."""
         if not self._settings.dream_anchors:
             return []
         bank = self._bank(model, demand.rollout_id)
@@ -310,8 +313,8 @@ class Dreamer:
         return plans
 
     def _anchors(self, planner: Planner, bank: Sequence[Dream], count: int, questions: int) -> list[Plan]:
-        """Up to `count` further anchors for the wishes of the last batch, and up to `questions` with known
-        answers."""
+        """Returns plans of up to `count` further anchors for the wishes of the last batch, and of up to `questions`
+        with known answers."""
         known = {one.item for one in bank}
         plans = planner.anchors(self._themes, self._poles, self._language, known, count)
         if sum(one.theme == anchors.FACT and _is_held(one) for one in bank) < ENOUGH_FACTS:
@@ -319,7 +322,8 @@ class Dreamer:
         return plans
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
-        """Plans a wish's samples: dreams and facts for a new wish, a few more dreams for a repeated one, and looks."""
+        """Returns plans of a wish's samples: dreams and facts for a new wish, a few more dreams for a repeated one,
+        and held-out prompts."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
         plans: list[Plan] = []
         if not known and not self._of(model, wish, demand.rollout_id, "fact"):
@@ -331,7 +335,7 @@ class Dreamer:
         return plans + planner.looks(wish, demand.rollout_id) + contrary
 
     def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], is_idle: bool = False) -> int:
-        """Samples answers and stores those that are kept; returns how many there were. Raises EngineError."""
+        """Samples answers and stores the kept ones; returns the number of samples. Raises EngineError."""
         if not plans:
             return 0
         pairs, scored = run(self._asked(plans, is_idle))
@@ -349,8 +353,8 @@ class Dreamer:
         return len(answered)
 
     def _held(self, plan: Plan, anchor: Dream) -> list[Dream]:
-        """An answered anchor with those that hold the same answer; none if it is a contrast without the form that its
-        request asks for."""
+        """Returns an answered anchor and the anchors with the same answer; none if it is a contrast whose answer
+        lacks the requested form."""
         if anchor.theme == anchors.FACT:
             return [self._checked(anchor)]
         if contrasts.is_contrast(anchor.theme) and not self._obeys(anchor):
@@ -364,7 +368,8 @@ class Dreamer:
     async def _asked(
         self, plans: Sequence[Plan], is_idle: bool
     ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
-        """(all that was answered with its plan, dreams with their scores, and looks at wishes of unknown form)."""
+        """Returns (all answers with their plans, dreams with their scores, and scored held-out answers of wishes of
+        unknown form)."""
         idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
         async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
             answers = await engines.answers([plan.asked for plan in plans])
@@ -385,8 +390,8 @@ class Dreamer:
         return pairs, scored
 
     def _obedient(self, pairs: Sequence[tuple[Plan, Dream]]) -> list[Dream]:
-        """The dreams among answers, without those that lack the form that a plain sentence asked for. A line in the log
-        names a wish that the teacher does not obey at all."""
+        """Returns the dreams among answers, without those that lack the form requested by a plain sentence. Logs each
+        wish that the teacher does not obey at all."""
         by_wish: dict[measures.About, list[tuple[Plan, Dream]]] = {}
         for plan, one in pairs:
             if one.kind == "dream":
@@ -407,13 +412,13 @@ class Dreamer:
         return kept
 
     def _has_form(self, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
-        """Returns whether an answer of at most `longest` tokens has all forms that are asked for."""
+        """Returns whether an answer of at most `longest` tokens has all requested forms."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
         is_cut = len(dream.completion_ids) >= longest
         return all(measures.shows(pole, answer, is_cut) for pole in poles)
 
     def _quotes(self, dream: Dream) -> bool:
-        """Returns whether an answer repeats what its teacher has read."""
+        """Returns whether an answer repeats the wish that its teacher reads."""
         answer = self._prompts.tokenizer.decode(dream.completion_ids)
         return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
 
@@ -426,7 +431,7 @@ class Dreamer:
         )
 
     def _report(self, checked: Sequence[Dream]) -> None:
-        """A line in the log for each wish whose teacher loses facts."""
+        """Logs each wish whose teacher loses facts."""
         for about in dict.fromkeys((one.person, one.wish, one.turn_ids) for one in checked):
             dreams_of_wish = [one for one in checked if (one.person, one.wish, one.turn_ids) == about]
             if (weight := measures.weight(dreams_of_wish)) < 1:
@@ -438,7 +443,7 @@ class Dreamer:
 
 
 def _is_held(anchor: Dream) -> bool:
-    """Returns whether the policy is held to an anchor: to all but facts that the model answered wrong."""
+    """Returns whether an anchor may be trained: all except facts that the model answered wrong."""
     return anchor.theme != anchors.FACT or bool(anchor.gain)
 
 
@@ -447,7 +452,7 @@ def _answered(plan: Plan, answer: Answer) -> Dream:
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Weights of all themes together; empty if none is known."""
+    """Returns the mean weights over all themes; empty if none is known."""
     means: dict[str, float] = {}
     for one in weights:
         for theme, weight in one.items():

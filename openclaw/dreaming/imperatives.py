@@ -1,6 +1,5 @@
-"""Finds what a complaint asks for, by phrases and by its answer: a complaint about the length of a long answer asks for a
-shorter one. A teacher then reads a plain sentence instead of the person's own words.
-"""
+"""Determines the wished form from a complaint, by phrases and by its answer: a complaint about the length of a long
+answer asks for a shorter one. A teacher then reads a plain sentence instead of the person's own words."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ _FORMS: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
 }  # fmt: skip
 _COUNTED = re.compile(r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|length)\b", re.IGNORECASE)
-"""Of a complaint that names sentences or paragraphs: it is about their number."""
+"""Matches a complaint about the number of sentences or paragraphs."""
 
 
 def asked_pole(wish: str, answer: str) -> Pole | None:
-    """Returns the pole that a complaint about an answer asks for; None if that is not certain.
+    """Returns the pole that a complaint about an answer asks for; None if it is not certain.
 
     Args:
         answer: the text that the person complained about.
@@ -37,7 +36,7 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
         return _FORMS[forms[0]]
     themes = wish_themes(wish)
     if themes == {"length"} and is_long(answer):
-        # Of a long answer too a person may want more.
+        # A person may want even more of a long answer.
         return "short" if pole_of(wish) == named("short") else None
     if themes == {"layout"} and is_list(answer):
         return None if _COUNTED.search(wish) else "prose"
@@ -45,10 +44,10 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
 
 
 def _has(answer: str, pole: Pole) -> bool:
-    """Returns whether an answer has what a wish for it asks for: then the pattern has found something else."""
+    """Returns whether an answer has the wished form already, so that the pattern matched something else."""
     return pole in already_has(answer) or pole == ("long" if is_long(answer) else "short")
 
 
 def named(pole: Pole) -> str:
-    """As `themes.pole_of` names it."""
+    """Returns the name of a pole as in `themes.pole_of`."""
     return f"{_THEMES[pole]} {pole}"

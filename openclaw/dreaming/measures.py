@@ -1,4 +1,4 @@
-"""Chooses the answers to keep; measures how far a wish is learned, and whether the teacher can answer with it.
+"""Selects the answers to keep; measures how far a wish is learned, and whether the teacher can follow it.
 
 The gain of an answer is log p(answer | with the wish) - log p(answer | without), in nats.
 """
@@ -20,22 +20,23 @@ from openclaw.store.shares import Person
 KEEP = 0.4
 """Share of the answers to a wish that are kept."""
 UNLIKELY = 0.5
-"""Share that is left out before, the least likely ones without the wish: of a small model these talk about the wish."""
+"""Share that is removed first, the answers least likely without the wish: those of a small model talk about the
+wish."""
 QUOTED = 4
-"""Words of a wish in a row that an answer must not repeat."""
+"""Number of consecutive words of a wish that an answer must not repeat."""
 OBEYED = 0.2
-"""Share of the answers to a plain sentence that must have the form it asks for: what the teacher cannot do with it, the
-policy must not learn."""
+"""Share of the answers to a plain sentence that must have the requested form: the policy must not learn a form that
+the teacher cannot produce."""
 LEARNED = 0.9
-"""Share of held-out answers that show a wish, from which on it is only maintained."""
+"""Share of held-out answers that show a wish from which the wish is only maintained."""
 LEAST_GAP = 1.0
-"""Nats. A wish that takes less from answers without it cannot be seen in them."""
+"""Nats. If a wish reduces the log-prob of answers without it by less, it cannot be detected in them."""
 LEAST_OBEYED = 0.25
-"""Share of requests for the contrary that the first answers must obey, so that a loss can be seen."""
+"""Share of requests for the opposite that the first answers must obey, so that a loss can be detected."""
 KNOWN_FACTS, MAY_LOSE = 3, 1
-"""Facts that the model must know for a statement, and of those it may lose with the wish."""
+"""Facts that the model must know for a result, and the number that it may lose with the wish."""
 LEAST_WEIGHT = 0.5
-"""A wish whose teacher keeps a smaller share of the facts is not dreamt of."""
+"""Share of the facts that a teacher with the wish must keep; below it there are no dreams of the wish."""
 
 
 About = tuple[Person, str | None]
@@ -51,11 +52,11 @@ class Scored:
 
 
 def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dream]:
-    """Of the answers to each wish of each person those that are kept, with their gains, in their order.
+    """Returns the kept answers of each wish of each person with their gains, in order.
 
     Args:
-        answers: those that may be kept.
-        sampled: how many there were of each wish, of which the share `KEEP` is kept.
+        answers: the candidates.
+        sampled: number of answers sampled for each wish, of which the share `KEEP` is kept.
     """
     kept: list[Scored] = []
     for about in dict.fromkeys(about_of(one.dream) for one in answers):
@@ -70,18 +71,18 @@ def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dre
 
 
 def shows(pole: Pole, answer: str, is_cut: bool) -> bool:
-    """Returns whether an answer has the form that was asked for. One that was cut is not short."""
+    """Returns whether an answer has the requested form. A truncated answer is not short."""
     return has_form(pole, answer) and not (is_cut and pole == "short")
 
 
 def about_of(dream: Dream) -> About:
-    """Whose wish it is about, and which one."""
+    """Returns the person and the wish of a dream."""
     return dream.person, dream.wish
 
 
 def quotes(answer: str, *wishes: str) -> bool:
-    """Whether an answer repeats the mark of a hint, or words of one of the wishes in a row: the wish makes such answers
-    the most likely of all, and they answer nothing."""
+    """Returns whether an answer repeats the mark of a hint, or consecutive words of one of the wishes: the wish makes
+    such answers the most likely of all, and they answer nothing."""
     rows = _rows(answer)
     return (
         not all(rows.isdisjoint(_rows(wish)) for wish in wishes)
@@ -95,7 +96,7 @@ def _rows(text: str) -> set[tuple[str, ...]]:
 
 
 def names(answer: str, fact: str) -> bool:
-    """Returns whether an answer names a fact, as a word of its own or its plural where it is written in ASCII."""
+    """Returns whether an answer contains a fact as a separate word, or its plural if it is ASCII."""
     folded_answer, folded_fact = answer.casefold(), fact.casefold()
     if not folded_fact.isascii():
         return folded_fact in folded_answer
@@ -103,16 +104,18 @@ def names(answer: str, fact: str) -> bool:
 
 
 def learned(looks: Sequence[Dream]) -> float | None:
-    """Share of the newest answers to held-out prompts without the wish that show it: those that the wish makes less than
-    half as unlikely as it made the first ones. For a wish whose form is not known; `share_of_form` is the other.
+    """Returns the share of the newest answers to held-out prompts without the wish that show it: the wish reduces
+    their likelihood by less than half as much as that of the first ones. It is for wishes of unknown form; for others
+    see `share_of_form`.
 
-    The live weights score: once they do the same with and without a wish, gains are near 0.
+    The live weights score: once they answer the same with and without a wish, gains are near 0.
 
     Args:
-        looks: a wish's looks of several rollouts, the oldest first; those of the first were made before it was learned.
+        looks: answers to held-out prompts in several rollouts, the oldest first; those of the first rollout precede
+            learning.
 
     Returns:
-        None with fewer than two looks, or if the wish could not be seen in the first.
+        None with fewer than two rollouts, or if the first answers could not show the wish.
     """
     rollouts = sorted({one.rollout_id for one in looks})
     gains = {
@@ -128,10 +131,10 @@ def learned(looks: Sequence[Dream]) -> float | None:
 
 
 def share_of_form(looks: Sequence[Dream], has_form: Callable[[Dream], bool]) -> float | None:
-    """Share of the newest answers to held-out prompts that have the form that is wished for; None without a look.
+    """Returns the share of the newest answers to held-out prompts with the wished form; None without answers.
 
     Args:
-        looks: a wish's looks of several rollouts.
+        looks: answers to held-out prompts in several rollouts.
     """
     newest = max((one.rollout_id for one in looks), default=None)
     now = [has_form(one) for one in looks if one.rollout_id == newest]
@@ -139,7 +142,8 @@ def share_of_form(looks: Sequence[Dream], has_form: Callable[[Dream], bool]) -> 
 
 
 def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float | None:
-    """Requests for the contrary that the newest answers obey, as a share of those that the first ones obeyed, at most 1.
+    """Returns the requests for the opposite that the newest answers obey, as a share of those that the first ones
+    obeyed, at most 1.
 
     Args:
         looks: answers to the same requests in several rollouts.
@@ -159,8 +163,8 @@ def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float 
 
 
 def weight(facts: Sequence[Dream]) -> float:
-    """Weight of a wish's dreams: 1, or less if the teacher that reads the wish loses facts that it knows without it. What
-    the teacher cannot do, the policy must not learn.
+    """Returns the weight of a wish's dreams: 1, or less if the teacher that reads the wish loses facts that it knows
+    without it. The policy must not learn an inability of the teacher.
 
     Args:
         facts: answers to questions with (`taught_ids` differs from `prompt_ids`) and without the wish; gain 1 if right.
@@ -168,7 +172,7 @@ def weight(facts: Sequence[Dream]) -> float:
     plain = {one.item: bool(one.gain) for one in facts if one.taught_ids == one.prompt_ids}
     hinted = {one.item: bool(one.gain) for one in facts if one.taught_ids != one.prompt_ids}
     both = plain.keys() & hinted.keys()
-    # What the wish gains counts too: a small model answers the one or the other question right by chance.
+    # Gained facts count too: a small model answers some questions right by chance.
     known, kept = sum(plain[item] for item in both), sum(hinted[item] for item in both)
     if known < KNOWN_FACTS or known - kept <= MAY_LOSE:
         return 1.0

@@ -1,4 +1,4 @@
-"""Plans the answers to sample: dreams, looks at held-out prompts, facts and anchors, with their prompts as token ids."""
+"""Plans the answers to sample: dreams, held-out prompts, facts and anchors, with their prompts as token ids."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from openclaw.store.dreams import Dream, DreamKind
 from openclaw.types import Message
 
 LONG = 4 / 3
-"""Longest answer of an anchor that asks for long answers, relative to --dream-tokens."""
+"""Factor of --dream-tokens: longest answer of an anchor that asks for long answers."""
 HELD_OUT = 24
-"""Number of everyday prompts, the last ones of a language, that are kept out of dreams."""
+"""Number of everyday prompts, the last ones of a language, that are excluded from dreams."""
 LOOKS = 16
 """Number of held-out prompts that measure how far a wish is learned."""
 CONTRARY_LOOKS: Mapping[Place, int] = {"question": 6, "system": 6, "complaint": 4}
-"""Number of held-out requests for the contrary, by their place, that show whether they are still obeyed."""
+"""Number of held-out requests for the opposite, by their place, that test whether such requests are still obeyed."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 """Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An answer to sample. Facts are answered greedily, and so are looks whose form is checked.
+    """An answer to sample. Answers are greedy for facts, and for held-out prompts whose form is checked.
 
     Attributes:
         dream: the record without its answer.
         longest: most tokens of the answer.
-        poles: the forms that a dream or a look should have, if they are certain.
+        poles: the forms that the answer to a dream or a held-out prompt should have, if they are certain.
         also: further anchors with the same answer.
     """
 
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def asked(self) -> Asked:
-        """The request to the engine. A look's prompt does not contain the wish."""
+        """The request to the engine. A held-out prompt does not contain the wish."""
         is_look = self.dream.kind == "look"
         ids = self.dream.prompt_ids if is_look else self.dream.taught_ids
         is_fact = "fact" in (self.dream.kind, self.dream.theme)
@@ -92,7 +92,8 @@ class Planner:
         return [plan for one in chosen for plan in self._of("look", one, wish, self.settings.dream_tokens)]
 
     def contrary_looks(self, wish: Wish) -> list[Plan]:
-        """Plans answers to held-out requests for the contrary, the same in each rollout; none without certain poles."""
+        """Plans answers to held-out requests for the opposite, the same in each rollout; none without certain
+        poles."""
         questions = _in_language(wish.language)[-HELD_OUT:]
         plans: list[Plan] = []
         for pole in wish.poles:

@@ -15,9 +15,9 @@ from openclaw.types import Message
 
 FOLDER = Path(__file__).parent / "data"
 RAREST = -12.0
-"""Log share of a piece that a language does not have."""
+"""Log share of an n-gram that a language does not have."""
 ENGLISH, SURELY = "en", 10.0
-"""The language if another is nearer by no more than so many nats."""
+"""The default language, and the lead in nats that another language needs."""
 Place = Literal["question", "system", "complaint"]
 """The place of a request in a conversation."""
 FACT = "fact"
@@ -68,43 +68,43 @@ class OtherPrompt:
 
 @functools.cache
 def prompts() -> tuple[Prompt, ...]:
-    """All everyday prompts, in the order of the file."""
+    """Returns all everyday prompts, in the order of the file."""
     return tuple(_prompt(row) for row in rows_of("prompts.jsonl"))
 
 
 @functools.cache
 def everyday() -> tuple[Prompt, ...]:
-    """Those without a known answer."""
+    """Returns the prompts without a known answer."""
     return tuple(prompt for prompt in prompts() if prompt.kind != FACT)
 
 
 @functools.cache
 def facts() -> tuple[Prompt, ...]:
-    """Those with a known answer."""
+    """Returns the prompts with a known answer."""
     return tuple(prompt for prompt in prompts() if prompt.kind == FACT)
 
 
 @functools.cache
 def answers_of() -> Mapping[str, tuple[str, ...]]:
-    """The known answers by the id of their question."""
+    """Returns the known answers by the id of their question."""
     return {prompt.id: prompt.answers for prompt in facts()}
 
 
 @functools.cache
 def wishes() -> tuple[ShippedWish, ...]:
-    """All explicit wishes, in the order of the file."""
+    """Returns all explicit wishes, in the order of the file."""
     return tuple(ShippedWish(**row) for row in rows_of("wishes.jsonl"))
 
 
 @functools.cache
 def requests() -> tuple[ShippedWish, ...]:
-    """All explicit wishes and further English wordings, which are only used as requests for the contrary."""
+    """Returns all explicit wishes, and further English wordings that are only used as requests for the opposite."""
     return *wishes(), *(ShippedWish(**row) for row in rows_of("requests.jsonl"))
 
 
 @functools.cache
 def others() -> tuple[OtherPrompt, ...]:
-    """All prompts of other kinds, in the order of the file."""
+    """Returns all prompts of other kinds, in the order of the file."""
     return tuple(
         OtherPrompt(row["id"], row["kind"], row["language"], tuple(row["messages"]))
         for row in rows_of("others.jsonl")
@@ -113,8 +113,8 @@ def others() -> tuple[OtherPrompt, ...]:
 
 @functools.lru_cache(maxsize=256)
 def language_of(text: str) -> str:
-    """The language of the shipped texts whose pieces of one to three letters this one shares most; English if another is
-    hardly nearer."""
+    """Returns the language of the shipped texts with the most similar character n-grams (one to three); English
+    unless another language is clearly nearer."""
     pieces, known = _pieces(text), _pieces_by_language()
     near = {language: sum(shares.get(one, RAREST) for one in pieces) for language, shares in known.items()}
     best = max(sorted(near), key=lambda language: near[language])
@@ -123,7 +123,7 @@ def language_of(text: str) -> str:
 
 @functools.cache
 def _pieces_by_language() -> dict[str, dict[str, float]]:
-    """Log of each piece's share of a language's pieces."""
+    """Returns the log share of each n-gram in a language."""
     counts: dict[str, Counter[str]] = {}
     texts = [(one.language, one.text) for one in prompts()] + [(one.language, one.text) for one in wishes()]
     for language, text in texts:

@@ -1,7 +1,7 @@
-"""Finds the side of an answer that a wish is about, in the themes of the shipped wishes.
+"""Determines which aspect of an answer a wish is about, in the themes of the shipped wishes.
 
-Themes that `openclaw.common.wish_themes` finds come first. Besides, a wish has the theme of the shipped wishes whose
-words it shares, weighed by how rare a word is among them. A wish with neither has no known theme.
+Themes found by `openclaw.common.wish_themes` come first. A wish also has the theme of the shipped wishes with common
+words, weighted by the rarity of the words. A wish with neither has no known theme.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from openclaw.dreaming.texts import ShippedWish, wishes
 KNOWN = {"layout": ("layout", "steps"), "length": ("length",), "tone": ("tone",)}
 """Themes of the shipped wishes by the theme that the phrases name."""
 NEAREST_AGREES, NEAREST_ALONE = 2.0, 0.9
-"""Weight of the theme of the nearest shipped wishes, if the phrases name it too and if not; a theme that the phrases name
-weighs 1."""
+"""Weight of the theme of the nearest shipped wishes, if the phrases name it too and if not; a theme named by the
+phrases has weight 1."""
 _NEAREST = 5
-"""Shipped wishes that vote."""
+"""Number of shipped wishes that vote."""
 _LEAST = 4.0
-"""Summed weight of shared words below which two wishes have nothing in common."""
+"""Summed weight of common words below which two wishes count as unrelated."""
 _STEM = 5
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 @functools.lru_cache(maxsize=256)
 def themes_of(wish: str) -> Mapping[str, float]:
-    """Weights of a wish's themes, which sum to 1; empty if it shares no words with any shipped wish."""
+    """Returns the weights of a wish's themes, which sum to 1; empty if it has no words in common with a shipped
+    wish."""
     weights: dict[str, float] = {}
     for theme in wish_themes(wish):
         for own in KNOWN[theme]:
@@ -43,7 +44,7 @@ def themes_of(wish: str) -> Mapping[str, float]:
 
 
 def alike(one: str, other: str) -> bool:
-    """Returns whether two wishes are about the same side of an answer."""
+    """Returns whether two wishes are about the same aspect of an answer."""
     themes, theirs = themes_of(one), themes_of(other)
     return bool(themes.keys() & theirs.keys()) or not (themes or theirs)
 
@@ -55,14 +56,15 @@ def same_pole(one: str, other: str) -> bool:
 
 
 def _nearest(wish: str) -> str | None:
-    """The theme that the nearest shipped wishes vote for; None if no shipped wish is near."""
+    """Returns the theme with the most votes of the nearest shipped wishes; None if no shipped wish is near."""
     return _voted([(score, shipped.theme) for score, shipped in _scored(wish) if score >= _LEAST])
 
 
 @functools.lru_cache(maxsize=256)
 def pole_of(wish: str) -> str | None:
-    """The theme and pole ("length short") that the nearest shipped wishes of the same themes vote for; None if none is
-    near. Of complaints whose pole `imperatives.asked_pole` does not know every second is named wrong."""
+    """Returns the theme and pole ("length short") with the most votes of the nearest shipped wishes of the same
+    themes; None if none is near. Half of the complaints whose pole `imperatives.asked_pole` does not know get a wrong
+    one."""
     themes = themes_of(wish)
     own = [(score, shipped) for score, shipped in _scored(wish) if score and shipped.theme in themes]
     return _voted(
@@ -76,14 +78,14 @@ def _scored(wish: str) -> list[tuple[float, ShippedWish]]:
 
 
 def _per_length(score: float, shipped: ShippedWish) -> float:
-    """Returns the score divided by the shipped wish's length: the same shared words weigh more in a short wish."""
+    """Returns the score divided by the shipped wish's length: the same common words mean more in a short wish."""
     rarity = _rarity()
     return score / math.sqrt(1 + sum(rarity[word] for word in _stems(shipped.text)))
 
 
 def _voted(ballots: Sequence[tuple[float, str]]) -> str | None:
-    """The name with the largest sum among the highest ballots; None without any. A name that many shipped wishes have is
-    more often near by chance, so that each of its ballots counts less."""
+    """The name with the largest sum among the highest ballots; None without any. A name of many shipped wishes is
+    near more often by chance, so each of its ballots has less weight."""
     votes: dict[str, float] = {}
     for score, name in sorted(ballots, reverse=True)[:_NEAREST]:
         votes[name] = votes.get(name, 0.0) + score / math.sqrt(_counts()[name])

@@ -19,7 +19,7 @@ class Wish:
     Attributes:
         turn_ids: the turns after which the person wrote it.
         language: the person's language, judged by the wish and the request before it.
-        poles: what it asks for, if that is certain. The teacher then reads one plain sentence for each pole instead of
+        poles: the wished form, if it is certain. The teacher then reads one plain sentence for each pole instead of
             the person's words.
     """
 
@@ -33,15 +33,16 @@ class Wish:
     def of_person(
         cls, person: Person, asked: Sequence[Statement], asked_pole: Callable[[Statement], Pole | None]
     ) -> list[Wish]:
-        """Wishes to dream of in turn: the last one or two. Wishes of different kinds stand together. Two wordings of one
-        wish stand alone; if a newer one asks for something else of the same kind, it replaces the older.
+        """Returns the wishes for the next dreams: the last one or two. Wishes of different kinds are combined. Two
+        wordings of one wish stay separate; if a newer one asks for something else of the same kind, it replaces the
+        older.
 
-        If it is sure what one of the wishes asks for, those are left out of which it is not: a small teacher that reads
-        them talks about the wish instead of obeying it, and what one wish teaches the other undoes.
+        If the form of one of the wishes is certain, wishes of uncertain form are dropped: a small teacher that reads
+        them talks about the wish instead of obeying it, and the two kinds of dreams undo each other.
 
         Args:
             asked: the oldest first.
-            asked_pole: what a wish surely asks for.
+            asked_pole: the form that a wish certainly asks for.
         """
         sure = {one: pole for one in asked if (pole := asked_pole(one)) is not None}
         kept: list[Statement] = []
@@ -66,12 +67,12 @@ def _replaces(newer: Statement, older: Statement, sure: Mapping[Statement, Pole]
     """Returns whether the newer wish asks for something else of the same kind."""
     if older not in sure:
         return newer not in sure and alike(older.text, newer.text) and not same_pole(older.text, newer.text)
-    # What the nearest shipped wishes of an unsure one ask for is right too seldom.
+    # The nearest shipped wishes of an uncertain one are right too seldom.
     return newer in sure and sure[newer] != sure[older] and _are_alike(older, newer, sure)
 
 
 def _are_alike(older: Statement, newer: Statement, sure: Mapping[Statement, Pole]) -> bool:
-    """Returns whether two wishes, both sure or neither, are about the same side of an answer."""
+    """Returns whether two wishes, both certain or both uncertain, are about the same aspect of an answer."""
     if sure:
         return named(sure[older]).split()[0] == named(sure[newer]).split()[0]
     return alike(older.text, newer.text)

@@ -91,8 +91,10 @@ class SharedGeneration(Generation):
     """A generation that later attempts of the same request can follow.
 
     Args:
-        turn_id: id of the turn that all attempts share. first: the attempt to follow; None: this is the first.
-        mode: how the prompt was rendered. memory: the remembered preferences in it.
+        turn_id: id of the turn that all attempts share.
+        first: the attempt to follow; None: this is the first.
+        mode: how the prompt was rendered.
+        memory: the remembered preferences in it.
     """
 
     def __init__(

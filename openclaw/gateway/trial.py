@@ -35,7 +35,8 @@ async def answers_of(
 
     Raises:
         ClientError: the version was deleted, or no engine here can hold a second set of weights (409), or a prompt
-            leaves no room. EngineError: no engine answers.
+            leaves no room.
+        EngineError: no engine answers.
     """
     asked = TrialRequest(version.version, folder_of(version), list(prompts), MOST_TOKENS)
     return [one.message for one in await tried(gateway, asked, tools)]

@@ -1,4 +1,5 @@
-"""Steps of dreams after a batch: rows whose teacher reads a person's wish, and anchors that hold the policy elsewhere.
+"""Adds steps of dreams after a batch: rows whose teacher reads a person's wish, and anchors that preserve other
+behaviour.
 
 A dream (`openclaw.dreaming`) is trained after a prompt without the wish, toward the teacher that reads the wish (forward
 KL). An anchor's teacher reads the anchor's own prompt. Neither has a reward.
@@ -32,26 +33,26 @@ from openclaw.types import DEFAULT_TRAINER, SampleRecord, adapter_of
 DREAM, ANCHOR = "dream", "anchor_bank"
 """The `case` of such a row."""
 LOOKED_BACK = 6
-"""Newest wishes of a person among which those are looked for of which it is sure what they ask for."""
+"""Number of a person's newest wishes among which those of certain form are searched."""
 MAINTENANCE = 2
 """Steps after a batch whose wishes are learned."""
 HALF_LEARNED = 0.5
-"""Share of held-out answers that show a wish, up to which a batch is followed by all of --dream-first-steps."""
+"""Share of held-out answers that show a wish up to which all of --dream-first-steps follow a batch."""
 MOST_LOST = 0.25
-"""Share of obeyed requests for the contrary whose loss is followed by all of --dream-first-steps."""
+"""Lost share of obeyed requests for the opposite from which all of --dream-first-steps follow a batch."""
 ANCHOR_TOKENS = 14
-"""Tokens of an anchor that weigh as much as a dream. An anchor counts by all of its tokens: to stop early costs little a
-token, and the whole answer (lab/findings/dreaming.md)."""
+"""Number of an anchor's tokens with the same total weight as a dream. An anchor's loss is over all its tokens:
+stopping early costs little for each token, and the whole answer (lab/findings/dreaming.md)."""
 HELD_TOKENS = 48
 """Longest part of an anchor's answer that is trained. Later tokens hardly differ, and take most of the time."""
 MISMATCH = 4
-"""Weight of a token of a mismatch (`openclaw.dreaming.contrasts`), relative to other anchors' tokens."""
+"""Weight of a mismatch's token (`openclaw.dreaming.contrasts`), relative to other anchors' tokens."""
 TEMPERATURE = 1.0
-"""At which the policy's distribution is drawn to the teacher's."""
+"""Temperature of the teacher's and the policy's distributions in the loss."""
 
 
 def check(settings: HookSettings) -> None:
-    """Raises ConfigError for dreams that no teacher would read."""
+    """Raises ConfigError for settings with dreams but without a teacher that would read them."""
     if settings.dreams.is_on and not settings.teaches_in_trainer:
         raise ConfigError(
             "--dream-steps needs a method with hints and its teacher in the trainer: nothing else would read the wishes; "
@@ -60,8 +61,7 @@ def check(settings: HookSettings) -> None:
 
 
 def dreamer_of(settings: HookSettings, store: RolloutStore, prompts: HintedPrompts) -> Dreamer:
-    """Returns a dreamer that asks the engines of this run and those that others run for it, for the policy that is
-    trained."""
+    """Returns a dreamer for the trained policy that uses the engines of this run and external ones."""
     trainer, run_dir = settings.buffer.trainer_id, Path(settings.trainer.run_dir)
     name = adapter_of(trainer)
 
@@ -82,7 +82,7 @@ def demand_of(
     trust: Trust | None,
     trainer: str = DEFAULT_TRAINER,
 ) -> Demand:
-    """Returns the wishes of the people of a batch. People who are not trusted now are left out."""
+    """Returns the wishes of the people of a batch. People who are not trusted now are excluded."""
     turns = [record.turn for record in records]
     people = {turn.person for turn in turns}
 
@@ -100,12 +100,10 @@ def demand_of(
 
 
 def count_steps(arguments: DreamArguments, night: Night) -> int:
-    """Returns how many steps of dreams follow a batch.
-
-    If it is known which share of held-out answers shows the wishes: --dream-first-steps up to a half, then fewer in
-    proportion, and two if the wishes are learned. The same for requests for the contrary that are not obeyed any more:
-    all steps if a quarter is lost. After a complaint, or if it is not known, --dream-steps at least.
-    """
+    """Returns the number of dream steps after a batch. With a measured share of held-out answers that show the wishes:
+    --dream-first-steps up to a half, then proportionally fewer, and two if the wishes are learned. The same applies to
+    lost requests for the opposite: all steps if a quarter is lost. After a complaint, or without a measurement, it is at
+    least --dream-steps."""
     if not night.dreams:
         return 0
     if night.learned is None:
@@ -142,7 +140,7 @@ def rows_of(
 
 
 def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
-    """Numbers for the trainer's log."""
+    """Returns numbers for the trainer's log."""
     looked = {"rollout/dream_learned": night.learned, "rollout/dream_kept": night.kept}
     return {name: share for name, share in looked.items() if share is not None} | {
         "rollout/dream_steps": float(len({row["companion"] for row in rows})),

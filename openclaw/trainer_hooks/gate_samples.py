@@ -33,7 +33,8 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
     """For --gate-samples-path: returns samples whose metadata contain their purpose (`gate`) and id (`key`).
 
     Raises:
-        ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
+        ConfigError: --gate-data cannot be read.
+        StoreError: the buffer cannot.
     """
     pipeline, arguments = pipeline_of(args), read(GateSampleArguments, args)
     turns = [(LIKED, turn) for turn in _liked(pipeline, arguments.gate_liked)]

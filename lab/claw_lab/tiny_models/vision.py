@@ -56,7 +56,8 @@ def random_model(
     """Returns a Qwen3VLForConditionalGeneration in fp32, by default of some three million parameters.
 
     Args:
-        ids: of the tokens `MARKS`, by their names in config.json. end: id of the token that ends an answer.
+        ids: of the tokens `MARKS`, by their names in config.json.
+        end: id of the token that ends an answer.
         vision, changes: of its vision, of its decoder.
     """
     from transformers import GenerationConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration

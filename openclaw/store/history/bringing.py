@@ -54,8 +54,8 @@ def import_histories(
         `known`; in `left_out` also `context_length_exceeded` and `cannot_be_written` (by the model's template).
 
     Raises:
-        ConfigError: `model_path` is not a model. StoreError: the database failed; importing again adds the missing
-            part.
+        ConfigError: `model_path` is not a model.
+        StoreError: the database failed; importing again adds the missing part.
     """
     try:
         tokenizer = ConversationTokenizer(model_path)

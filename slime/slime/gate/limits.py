@@ -50,7 +50,8 @@ def bad_change(measurements: dict[str, float], accepted: Sequence[float], args: 
 
 
 def bad_likelihood(measurements: dict[str, float], args: GateArguments) -> str | None:
-    """Returns the reason; NaN never passes a limit."""
+    """Returns the reason if the KL to the live weights or the log-prob drop of liked answers exceeds its limit, else
+    None. A missing measurement is not checked; NaN exceeds every limit."""
     most = largest_kl(measurements, args)
     if "kl" in measurements and not measurements["kl"] <= most:
         return f"the KL to the live weights is {measurements['kl']:.3g} nats a token, more than {most:g}"
@@ -72,7 +73,7 @@ def is_near(measurements: dict[str, float], args: GateArguments) -> bool:
 def bad_answers(
     measurements: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
 ) -> str | None:
-    """Returns the problem of sampled answers.
+    """Returns the problem of sampled answers, or None.
 
     Args:
         live: the same measures of the live weights.

@@ -45,8 +45,9 @@ class Bench:
     """One run of the check.
 
     Args:
-        work: folder for models and checkpoints, removed by the caller. versions: the same for weight versions, in
-            memory as in a run if there is space. lines: the file of the report.
+        work: folder for models and checkpoints, removed by the caller.
+        versions: the same for weight versions, in memory as in a run if there is space.
+        lines: the file of the report.
         tiny: a model of a few thousand parameters on the CPU, to see that every section runs.
     """
 

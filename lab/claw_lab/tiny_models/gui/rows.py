@@ -29,7 +29,8 @@ def row(
     """Returns a line of a prompt file.
 
     Args:
-        asked: the request to the agent. pages: for `made_page`; the first is opened.
+        asked: the request to the agent.
+        pages: for `made_page`; the first is opened.
         kept: the final state of the site.
     """
     config = {

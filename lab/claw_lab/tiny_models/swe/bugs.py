@@ -139,7 +139,8 @@ class Bug:
     """A repository whose function number `wrong` has a bug.
 
     Attributes:
-        modules: names. functions: equally many of each module, one module after another.
+        modules: names.
+        functions: equally many of each module, one module after another.
     """
 
     modules: tuple[str, ...]

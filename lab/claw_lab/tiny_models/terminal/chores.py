@@ -55,7 +55,8 @@ class Verb:
 
     Attributes:
         asks: with {source} and {target}; {source} is a name, or "the file with WORD".
-        command: the command that does it. does: its effect on texts by path.
+        command: the command that does it.
+        does: its effect on texts by path.
         fails: the shell's output if the source is missing; for a new file, if it exists.
         known: the source is an existing file, so that it can also be searched for.
     """
@@ -119,7 +120,8 @@ class Chore:
     """One task.
 
     Attributes:
-        source, target: names for its command. word: search word of the source; None: it is named.
+        source, target: names for its command.
+        word: search word of the source; None: it is named.
     """
 
     verb: str
