@@ -63,7 +63,7 @@ def demand(store: RolloutStore, make_turn: MakeTurn) -> Callable[..., Demand]:
     return make
 
 
-def test_the_answers_that_a_wish_makes_most_likely_are_kept(
+def test_the_answers_with_the_largest_gain_are_kept(
     dreamer: Dreamer,
     engine: FakeEngine,
     prompts: HintedPrompts,
@@ -97,7 +97,7 @@ def test_the_answers_that_a_wish_makes_most_likely_are_kept(
     assert sorted(one.gain or 0.0 for one in mine) == pytest.approx(gains[-4:])
 
 
-def test_a_complaint_that_is_sure_is_taught_by_a_plain_sentence(
+def test_a_certain_complaint_is_taught_by_a_plain_sentence(
     dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, make_turn: MakeTurn
 ) -> None:
     answer: Message = {"role": "assistant", "content": "word " * 60}
@@ -121,7 +121,7 @@ def brief(store: RolloutStore, make_turn: MakeTurn) -> Demand:
     return Demand(0, {"ann": [Statement("way too long my guy", 0.0, turn.id)]}, frozenset({"ann"}), False)
 
 
-def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
+def test_questions_of_dreams_get_anchors_with_opposite_requests(
     dreamer: Dreamer, engine: FakeEngine, prompts: HintedPrompts, store: RolloutStore, brief: Demand,
     make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -165,7 +165,7 @@ def test_the_questions_of_dreams_are_held_with_requests_for_the_contrary(
     )
 
 
-def test_requests_for_the_contrary_are_also_held_along_the_answers_of_dreams() -> None:
+def test_opposite_requests_are_also_trained_along_the_answers_of_dreams() -> None:
     wordings = [wish for wish in requests() if (wish.theme, wish.pole) == ("length", "long")]
     questions = [prompt.id for prompt in everyday()[:2]]
     held = [
@@ -189,7 +189,7 @@ def test_requests_for_the_contrary_are_also_held_along_the_answers_of_dreams() -
     ]
 
 
-def test_requests_for_the_contrary_that_no_contrast_contains_show_what_is_lost(
+def test_held_out_opposite_requests_measure_the_loss(
     dreamer: Dreamer,
     engine: FakeEngine,
     prompts: HintedPrompts,
@@ -221,7 +221,9 @@ def requests_by_id() -> dict[str, ShippedWish]:
     return {wish.id: wish for wish in requests()}
 
 
-def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dreamer, brief: Demand) -> None:
+def test_a_contrast_whose_answer_lacks_the_requested_form_is_not_kept(
+    dreamer: Dreamer, brief: Demand
+) -> None:
     # Three tokens are no long answer.
     assert "length long" not in dreamer.night(brief).bank
 
@@ -240,14 +242,14 @@ def test_an_answer_that_does_not_do_what_was_asked_for_holds_nothing(dreamer: Dr
         ("greeting no_greeting", "Two hours.", 8, True),
     ],
 )
-def test_the_form_requested_by_a_contrast_is_in_its_answer(
+def test_the_answer_of_a_contrast_has_the_requested_form(
     theme: str, answer: str, tokens: int, is_obeyed: bool
 ) -> None:
     assert contrasts.obeys(theme, answer, tokens, 128) == is_obeyed
 
 
 @pytest.mark.parametrize("pole", ["short", "long", "prose", "list", "greet"])
-def test_every_wish_has_requests_for_its_contrary(pole: Pole) -> None:
+def test_every_wish_has_opposite_requests(pole: Pole) -> None:
     for language in ("en", "de", "tr"):
         found = contrasts.prompts_of("How?", "p001", "So.", pole, language)
         assert len({one.id for one in found}) == sum(contrasts.WORDINGS.values())
@@ -259,7 +261,7 @@ def test_every_wish_has_requests_for_its_contrary(pole: Pole) -> None:
         assert sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found) == 4
 
 
-def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
+def test_answers_without_the_form_of_the_plain_sentence_are_not_kept(
     dreamer: Dreamer,
     engine: FakeEngine,
     store: RolloutStore,
@@ -276,7 +278,7 @@ def test_answers_without_the_form_of_the_plain_sentence_are_no_dreams(
     assert again.dreams == {} and again.sampled < night.sampled
 
 
-def test_nothing_is_sampled_twice_for_a_rollout_and_its_steps_are_the_same(
+def test_a_repeated_rollout_samples_nothing_and_has_the_same_steps(
     dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
     wanted = demand(0, "Shorter, please.")
@@ -302,7 +304,7 @@ def test_a_repeated_preference_gets_a_few_more_dreams_and_an_unchanged_one_none(
     assert len(standing.dreams["ann"]) == 5 and standing.sampled == LOOKS
 
 
-def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> None:
+def test_two_wordings_of_a_wish_alternate_and_two_wishes_are_combined() -> None:
     short, brief, hello = (
         Statement("Shorter!", 0.0, "1"),
         Statement("Be brief.", 0.0, "2"),
@@ -324,7 +326,7 @@ def test_two_wordings_of_a_wish_are_dreamt_in_turn_and_two_wishes_together() -> 
     assert both.poles == ("short", "greet")
 
 
-def test_a_wish_of_which_it_is_not_sure_what_it_asks_for_gives_way_to_one_of_which_it_is() -> None:
+def test_a_wish_of_uncertain_form_is_replaced_by_a_certain_one() -> None:
     short, vague, other = (
         Statement("Shorter!", 0.0, "1"),
         Statement("My thumb hurts.", 0.0, "2"),
@@ -342,7 +344,7 @@ def test_a_wish_of_another_kind_is_new(dreamer: Dreamer, demand: Callable[..., D
     assert dreamer.night(demand(3, "Shorter, please.", person="bob")).is_new
 
 
-def test_without_an_engine_a_batch_goes_with_what_was_sampled_before(
+def test_without_an_engine_a_batch_uses_earlier_samples(
     store: RolloutStore,
     prompts: HintedPrompts,
     dreamer: Dreamer,
@@ -391,7 +393,7 @@ def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_pr
     assert not scored
 
 
-def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
+def test_a_wish_with_which_the_teacher_loses_facts_has_no_dreams(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand],
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -408,7 +410,7 @@ def test_a_wish_with_which_the_teacher_forgets_facts_is_not_dreamt_of(
     assert night.step("seed", 4, 4) == ([], [])
 
 
-def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
+def test_the_bank_grows_in_the_background_while_a_rollout_is_awaited(
     dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand],
     make_sample: Callable[..., Turn], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -430,7 +432,7 @@ def test_while_a_rollout_is_waited_for_the_bank_grows_in_the_background(
     assert not store.dreams.was_sampled("trainer", model, 1)
 
 
-def test_the_policy_is_held_to_the_facts_that_the_model_answers_right(
+def test_facts_that_the_model_answers_right_become_anchors(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
     (first, *others) = anchors.next_facts("en", (), FACTS_A_BATCH)
@@ -452,7 +454,7 @@ def test_the_policy_is_held_to_the_facts_that_the_model_answers_right(
     assert len({one.item for one in again}) == len(again)
 
 
-def test_people_take_turns_in_a_step(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
+def test_dreams_of_a_step_alternate_between_people(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
     ann, bob = demand(0, "Shorter, please."), demand(0, "Talk like a pirate.", person="bob")
     night = dreamer.night(Demand(0, {**ann.asked, **bob.asked}, ann.complained | bob.complained, False))
     dreams, _held = night.step("seed", 4, 0)
@@ -463,7 +465,7 @@ def test_no_dreams_without_a_preference(dreamer: Dreamer, engine: FakeEngine) ->
     assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests
 
 
-def test_answers_that_take_long_leave_time_to_score_those_that_came(
+def test_slow_answers_leave_time_to_score_the_finished_ones(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
     engine.say, engine.chunk, engine.pause = [40, 41, 42], 1, 0.25

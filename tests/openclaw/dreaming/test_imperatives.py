@@ -29,7 +29,7 @@ LIST = "Here are some:\n- one thing\n- another thing\n- a third " + "word " * 60
         ("That is wrong, it was in 1492.", LONG, None),
     ],
 )
-def test_the_request_in_a_complaint_follows_from_its_theme_and_the_answer(
+def test_the_requested_form_follows_from_a_complaints_theme_and_the_answer(
     wish: str, answer: str, pole: str | None
 ) -> None:
     assert asked_pole(wish, answer) == pole
@@ -46,7 +46,7 @@ def test_the_request_in_a_complaint_follows_from_its_theme_and_the_answer(
         ("thanks", LIST, None, 0),
     ],
 )
-def test_no_complaint_of_the_writers_that_the_rule_was_made_on_is_taken_for_another(
+def test_the_rule_is_never_wrong_about_the_writers_that_it_was_made_from(
     kind: Kind, answer: str, right: str | None, least: int
 ) -> None:
     found = [asked_pole(line.text, answer) for line in read_talk(kind) if line.writer in "ABCD"]
@@ -70,7 +70,7 @@ def test_no_complaint_of_the_writers_that_the_rule_was_made_on_is_taken_for_anot
         ("tone", LONG, None, 0, 4),
     ],
 )
-def test_of_other_writers_the_rule_knows_fewer_and_takes_few_for_another(
+def test_the_rule_is_seldom_wrong_about_held_out_writers(
     kind: Kind, answer: str, right: str | None, known: int, wrong: int
 ) -> None:
     found = [asked_pole(line.text, answer) for line in read_talk(kind) if line.writer not in "ABCD"]
@@ -78,6 +78,6 @@ def test_of_other_writers_the_rule_knows_fewer_and_takes_few_for_another(
     assert sum(one == right for one in sure) >= known and sum(one != right for one in sure) <= wrong
 
 
-def test_each_pole_has_sentences_in_ten_languages_and_english_stands_in() -> None:
+def test_each_pole_has_sentences_in_ten_languages_and_english_is_the_fallback() -> None:
     assert plain_sentences("short", "de") != plain_sentences("short", "en") == plain_sentences("short", "xx")
     assert len(set(all_plain_sentences())) == len(all_plain_sentences()) >= 40

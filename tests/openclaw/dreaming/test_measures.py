@@ -66,7 +66,7 @@ def test_of_ten_answers_the_four_with_the_largest_gains_are_kept_but_no_unlikely
         ("The answer is: [user's hint / instruction] no.", True),
     ],
 )
-def test_an_answer_that_repeats_the_wish_is_known(answer: str, is_quoted: bool) -> None:
+def test_an_answer_that_repeats_the_wish_is_detected(answer: str, is_quoted: bool) -> None:
     assert quotes(answer, "Please answer in one or two sentences.") == is_quoted
     assert not quotes("Hello there.", "Hello!")
 
@@ -116,11 +116,11 @@ def test_a_wish_weighs_less_if_its_teacher_loses_facts(known: int, kept: int, ex
         ("是巴黎。", "巴黎", True),
     ],
 )
-def test_a_fact_is_named_by_a_word_of_its_own(answer: str, fact: str, is_named: bool) -> None:
+def test_a_fact_must_be_a_separate_word(answer: str, fact: str, is_named: bool) -> None:
     assert names(answer, fact) == is_named
 
 
-def test_facts_that_a_wish_gains_make_up_for_those_that_it_loses() -> None:
+def test_gained_facts_compensate_lost_ones() -> None:
     facts = [made("fact", f"f{n}", float(n < 3), hinted=False) for n in range(8)]
     facts += [made("fact", f"f{n}", float(2 <= n < 5)) for n in range(8)]
     assert weight(facts) == 1.0

@@ -15,7 +15,7 @@ from openclaw.dreaming.plans import HELD_OUT
 from openclaw.dreaming.themes import alike, pole_of, same_pole, themes_of
 
 
-def test_every_prompt_is_a_question_of_its_own_and_facts_have_answers() -> None:
+def test_prompts_are_unique_and_facts_have_answers() -> None:
     found = texts.prompts()
     assert len({one.id for one in found}) == len({one.text for one in found}) == len(found) >= 300
     for one in found:
@@ -26,7 +26,7 @@ def test_every_prompt_is_a_question_of_its_own_and_facts_have_answers() -> None:
     assert len(anchors.dreamt_prompts()) > 4 * HELD_OUT
 
 
-def test_every_wish_names_its_place_and_complaints_bring_the_answer_that_they_are_about() -> None:
+def test_every_wish_has_a_place_and_complaints_include_their_answer() -> None:
     found = texts.requests()
     assert texts.wishes() == found[: len(texts.wishes())]
     assert (
@@ -40,7 +40,7 @@ def test_every_wish_names_its_place_and_complaints_bring_the_answer_that_they_ar
     assert poles["length", "long"] >= 20 and poles["length", "short"] >= 20 and min(poles.values()) >= 2
 
 
-def test_every_prompt_of_another_kind_ends_with_a_user_who_asks() -> None:
+def test_every_prompt_of_another_kind_ends_with_a_user_message() -> None:
     found = texts.others()
     assert len({one.id for one in found}) == len(found) >= 20
     for one in found:
@@ -72,7 +72,7 @@ def test_wordings_of_one_request_are_similar_and_different_requests_are_not() ->
     assert alike("Use metric units.", "Kilometres, not miles") and not alike("Shorter", "Use metric units.")
 
 
-def test_a_newer_wish_of_the_same_kind_is_known_to_ask_for_something_else() -> None:
+def test_a_newer_wish_of_the_same_kind_with_another_pole_is_detected() -> None:
     assert same_pole("Shorter, please.", "Keep it short and brief.")
     assert not same_pole("Shorter, please.", "Give me every detail, at length.")
     assert not same_pole("No lists, please.", "Use bullet points.")
@@ -91,7 +91,7 @@ def test_a_newer_wish_of_the_same_kind_is_known_to_ask_for_something_else() -> N
         ("Покороче, пожалуйста.", "ru"),
     ],
 )
-def test_the_language_of_a_wish_is_that_of_texts_like_it(text: str, language: str) -> None:
+def test_the_language_of_a_wish_is_that_of_similar_texts(text: str, language: str) -> None:
     assert texts.language_of(text) == language
 
 
@@ -103,7 +103,7 @@ def test_three_of_four_anchors_are_in_the_persons_language_or_in_english() -> No
         assert 20 <= sum(one in (language, "en") for one in own) < len(own) == 32
 
 
-def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> None:
+def test_most_anchors_have_the_wishs_theme_with_all_poles_and_places() -> None:
     prompts = anchors.next_anchors({"length": 1.0}, "en", (), 48)
     themes = Counter(one.theme for one in prompts)
     assert len({one.id for one in prompts}) == 48 and themes["length"] == 32 and themes[anchors.OTHER] == 8
@@ -116,7 +116,7 @@ def test_most_anchors_are_of_the_wishs_theme_with_all_its_poles_and_places() -> 
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_facts_that_are_held_are_not_those_that_show_what_a_wish_costs(language: str) -> None:
+def test_facts_for_anchors_and_facts_for_measurements_are_disjoint(language: str) -> None:
     prompts = anchors.next_facts(language, (), 40)
     assert not {one.id for one in prompts} & {one.id for one in anchors.asked_with_wishes(language)}
     near = sum(one.language in (language, "en") for one in prompts)
@@ -128,7 +128,7 @@ def test_facts_that_are_held_are_not_those_that_show_what_a_wish_costs(language:
     assert Counter(themes) == {"length": 8, "fact": 4, "other": 2, "tone": 2}
 
 
-def test_no_shipped_fact_is_one_that_the_gate_asks() -> None:
+def test_shipped_facts_and_the_gates_questions_are_disjoint() -> None:
     def plain(text: str) -> str:
         return " ".join(re.findall(r"\w+", text.lower()))
 
@@ -140,18 +140,18 @@ def test_no_shipped_fact_is_one_that_the_gate_asks() -> None:
     assert len(held) > 300 and not same, same
 
 
-def test_a_wish_without_a_theme_takes_anchors_of_all() -> None:
+def test_a_wish_without_a_theme_gets_anchors_of_all_themes() -> None:
     themes = {one.theme for one in anchors.next_anchors({}, "en", (), 120)}
     assert themes == {wish.theme for wish in texts.wishes()} | {anchors.OTHER}
 
 
-def test_anchors_end_with_what_there_is() -> None:
+def test_anchors_end_when_all_prompts_are_used() -> None:
     everything = [one.id for some in anchors.by_theme().values() for one in some]
     assert len(everything) == len(set(everything))
     assert len(anchors.next_anchors({"length": 1.0}, "en", (), 10_000)) == len(everything)
 
 
-def test_anchors_mostly_ask_for_something_else_than_what_is_wished() -> None:
+def test_most_anchors_do_not_ask_for_the_wished_form() -> None:
     brief = pole_of("Too long. Please keep it to one or two sentences.")
     assert brief == "length short"
     found = anchors.next_anchors({"length": 1.0}, "en", (), 48, {brief})

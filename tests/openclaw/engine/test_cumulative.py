@@ -46,7 +46,7 @@ def whole(
     steps=st.lists(st.integers(0, 5), min_size=2, max_size=12), text=st.sampled_from(TRICKS), scores=st.booleans(),
     numbers=st.sampled_from([(0, 9), (0, 150_000), (1, 1)]), short=st.booleans(),
 )  # fmt: skip
-def test_reading_ends_gives_what_reading_the_whole_gives(
+def test_parsing_only_the_end_gives_the_same_as_parsing_the_whole_answer(
     write: Callable[[object], bytes],
     steps: list[int],
     text: str,
@@ -70,7 +70,7 @@ def test_reading_ends_gives_what_reading_the_whole_gives(
     ]
 
 
-def test_ends_are_what_is_read_of_long_answers() -> None:
+def test_only_the_end_of_a_long_answer_is_parsed() -> None:
     reader, ids = CumulativeAnswers(), list(range(5000))
     reader.read(orjson.dumps(chunk(ids[:4000], "x", True)))
     got = reader.read(orjson.dumps(chunk(ids, "x", True)))
@@ -89,13 +89,13 @@ def test_ends_are_what_is_read_of_long_answers() -> None:
     ],
     ids=["other ids", "shorter", "no log-probs", "best tokens", "no list"],
 )
-def test_an_answer_that_does_not_go_on_from_the_last_is_read_as_a_whole(other: dict[str, Any]) -> None:
+def test_an_answer_that_does_not_continue_the_last_one_is_parsed_completely(other: dict[str, Any]) -> None:
     reader = CumulativeAnswers()
     reader.read(orjson.dumps(chunk(list(range(4000)), "x", True)))
     assert reader.read(orjson.dumps(other)) == {**other, SKIPPED: 0}
 
 
-def test_what_is_no_json_is_an_error_also_in_the_middle() -> None:
+def test_invalid_json_is_an_error_even_in_the_middle() -> None:
     reader = CumulativeAnswers()
     data = orjson.dumps(chunk(list(range(4000)), "x", True))
     reader.read(data)

@@ -44,7 +44,7 @@ def generated(engine: FakeEngine, top: int = 2) -> tuple[Generation, list[Any]]:
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
-def test_an_answer_is_the_same_whichever_way_it_is_streamed(engine: FakeEngine, chunk: int) -> None:
+def test_an_answer_is_the_same_in_all_streaming_modes(engine: FakeEngine, chunk: int) -> None:
     engine.chunk, engine.switch_after = chunk, 9
     generation, best = generated(engine)
     assert (generation.ids, generation.finish_reason, generation.matched) == (SAID, "stop", 2)
@@ -53,7 +53,7 @@ def test_an_answer_is_the_same_whichever_way_it_is_streamed(engine: FakeEngine, 
     assert [pairs[0] for pairs in best] == [(-0.5, token) for token in SAID]
 
 
-def test_an_answer_goes_on_where_its_engine_died(engine: FakeEngine) -> None:
+def test_an_answer_continues_after_its_engine_died(engine: FakeEngine) -> None:
     engine.die_after, engine.pause = 11, 0.01
     generation, _ = generated(engine)
     assert generation.ids == SAID and len(engine.requests) == 2
@@ -61,7 +61,7 @@ def test_an_answer_goes_on_where_its_engine_died(engine: FakeEngine) -> None:
     assert generation.log_probs == [FakeEngine.log_prob(3 + at, token) for at, token in enumerate(SAID)]
 
 
-def test_none_of_several_increments_that_came_together_is_left_out() -> None:
+def test_all_increments_of_one_read_are_used() -> None:
     reader = StreamedAnswers()
     got = reader.read(
         [increment([1], 1), increment([2, 3], 3), increment([], 3, finish_reason={"type": "stop"})]
@@ -71,7 +71,7 @@ def test_none_of_several_increments_that_came_together_is_left_out() -> None:
     assert got["meta_info"]["finish_reason"] == {"type": "stop"}
 
 
-def test_increments_are_known_from_the_second_event_on_also_one_by_one() -> None:
+def test_increments_are_recognised_from_the_second_event_on() -> None:
     reader = StreamedAnswers()
     assert [reader.read([one])[SKIPPED] for one in (increment([1], 1), increment([2, 3], 3), increment([4], 4))] == [
         0, 1, 3,
@@ -89,7 +89,7 @@ def test_the_last_event_of_an_aborted_stream_repeats_one_id_and_all_log_probs() 
     assert (got["output_ids"], got[SKIPPED]) == ([3], 2)
 
 
-def test_an_increment_that_is_missing_is_an_error_and_no_hole() -> None:
+def test_a_missing_increment_is_an_error() -> None:
     generation = Generation(
         EngineClient(["http://127.0.0.1:1"]), EngineRequest("r", [5], 60, SAMPLING, frozenset()), "s"
     )
@@ -100,7 +100,7 @@ def test_an_increment_that_is_missing_is_an_error_and_no_hole() -> None:
     assert generation.ids == [1]
 
 
-def test_an_error_in_the_middle_of_increments_is_handed_on() -> None:
+def test_an_error_event_between_increments_is_raised() -> None:
     reader = StreamedAnswers()
     reader.read([increment([1], 1)])
     reader.read([increment([2], 2)])

@@ -61,7 +61,7 @@ def seconds_of(pattern: re.Pattern[Any], text: str) -> float:
     return time.process_time() - began
 
 
-def test_every_expression_reads_hostile_texts_in_time() -> None:
+def test_all_regular_expressions_handle_hostile_texts_in_time() -> None:
     slow = []
     for pattern, module in patterns().items():
         for unit in UNITS:
@@ -73,7 +73,7 @@ def test_every_expression_reads_hostile_texts_in_time() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "tool"])
-def test_the_rules_judge_any_text_in_time(role: Any) -> None:
+def test_the_rules_judge_hostile_texts_in_time(role: Any) -> None:
     for unit in UNITS:
         text = (unit * LONG)[:LONG]
         question = JudgeQuestion(
@@ -88,11 +88,11 @@ def test_the_rules_judge_any_text_in_time(role: Any) -> None:
         assert time.process_time() - began < 2 * SECONDS, unit
 
 
-def test_texts_of_people_stay_as_they_are() -> None:
+def test_ordinary_texts_are_not_shortened() -> None:
     text = "Too much formatting!!!\n\n  Write it in normal sentences...   please -----------"
     assert bounded(text) == text
 
 
-def test_a_long_text_is_read_from_both_ends() -> None:
+def test_both_ends_of_a_long_text_are_judged() -> None:
     text = bounded("begin " + "ab" * LONG + " end")
     assert text.startswith("begin ") and text.endswith(" end") and len(text) <= 2 * END_CHARACTERS + 1

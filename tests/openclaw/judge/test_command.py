@@ -49,7 +49,7 @@ def test_each_line_gets_its_score_in_order(tmp_path: Path, capsys: pytest.Captur
     assert [vote["score"] for vote in results[0]["votes"]] == [1, 1] and error == ""
 
 
-def test_a_bad_line_is_named_and_the_rest_is_scored(
+def test_an_invalid_line_is_reported_and_the_others_are_scored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [
@@ -79,7 +79,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     "words",
     [["nowhere.jsonl"], ["-", "--backend", "oracle"], ["-", "--prompt-dir", "x", "--backend", "openai"]],
 )
-def test_a_wrong_command_is_refused_in_one_line(
+def test_an_invalid_command_line_is_rejected_with_one_line(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
@@ -87,7 +87,7 @@ def test_a_wrong_command_is_refused_in_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-async def test_a_judge_model_scores_lines_and_gives_hints(
+async def test_a_judge_model_scores_lines_and_returns_hints(
     judge_server: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_server.script = [
@@ -110,7 +110,7 @@ async def test_a_judge_model_scores_lines_and_gives_hints(
     assert error.startswith("line 2: the judge failed: 127.0.0.1")
 
 
-async def test_a_slow_judge_is_asked_for_several_lines_at_a_time(
+async def test_several_lines_are_judged_concurrently(
     judge_server: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_server.delay = 0.05
@@ -134,7 +134,7 @@ async def test_a_slow_judge_is_asked_for_several_lines_at_a_time(
     assert judge_server.most_open == 4
 
 
-def test_a_file_of_a_windows_editor_and_messages_without_a_role(
+def test_a_byte_order_mark_is_accepted_and_messages_without_a_role_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [{"response": "7", "next_state": [{"role": role, "content": "x"}]} for role in (["user"], None, 5)]

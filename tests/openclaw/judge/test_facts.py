@@ -46,7 +46,7 @@ def turn(make_turn: MakeTurn) -> Callable[..., Turn]:
         "答案不对",
     ],
 )
-def test_a_complaint_about_the_result_in_every_language_of_the_rules(said: str) -> None:
+def test_complaints_about_the_result_are_recognised_in_every_language_of_the_rules(said: str) -> None:
     assert rejects_result(said)
 
 
@@ -61,7 +61,7 @@ def test_a_complaint_about_the_result_in_every_language_of_the_rules(said: str) 
         "Once more, please.",
     ],
 )
-def test_a_complaint_about_form_is_no_evidence_about_the_result(said: str) -> None:
+def test_a_complaint_about_form_is_not_evidence_about_the_result(said: str) -> None:
     assert not rejects_result(said)
 
 
@@ -79,14 +79,14 @@ def test_a_complaint_about_form_is_no_evidence_about_the_result(said: str) -> No
         ("Seven apples.", "That is wrong.", -1.0, None),
     ],
 )
-def test_what_contradicts_what(
+def test_agreement_compares_the_comment_with_the_facts(
     turn: Callable[..., Turn], answer: str, said: str, score: float, agrees: bool | None
 ) -> None:
     found = turn(answer, said)
     assert agreement(found, score, fact_of(found, sums_hold)) is agrees
 
 
-def test_tool_results_are_not_a_persons_judgement_and_feedback_is(turn: Callable[..., Turn]) -> None:
+def test_only_feedback_counts_as_a_persons_judgement_not_tool_results(turn: Callable[..., Turn]) -> None:
     alone = turn(WRONG, following=[{"role": "tool", "content": "Saved. Thank you, that is perfect!"}])
     assert agreement(alone, 1.0, fact_of(alone, sums_hold)) is None
     assert agreement(alone, 1.0, False, comment="") is False, "thumbs up, without a word"
@@ -97,7 +97,9 @@ def calling(command: str) -> dict[str, Any]:
     return {"tool_calls": [{"function": {"name": "bash", "arguments": json.dumps({"command": command})}}]}
 
 
-def test_tools_tell_by_their_exit_status_and_looking_proves_nothing(turn: Callable[..., Turn]) -> None:
+def test_tool_success_follows_from_exit_status_and_read_only_calls_prove_nothing(
+    turn: Callable[..., Turn],
+) -> None:
     def before(command: str, output: str, answer: str) -> Turn:
         asked = {"role": "user", "content": "Run the tests."}
         called = {"role": "assistant", "content": "", **calling(command)}
@@ -113,7 +115,7 @@ def test_tools_tell_by_their_exit_status_and_looking_proves_nothing(turn: Callab
     assert tools_worked(turn(RIGHT, "Thanks!")) is None
 
 
-def test_one_fact_that_fails_is_enough_and_a_hook_may_know_more(turn: Callable[..., Turn]) -> None:
+def test_a_single_failed_fact_is_enough_and_a_hook_adds_facts(turn: Callable[..., Turn]) -> None:
     found = turn(RIGHT, "Thanks!")
     assert fact_of(found) is None
     assert fact_of(found, sums_hold) is True and fact_of(turn(WRONG, "Thanks!"), sums_hold) is False

@@ -26,7 +26,7 @@ def question(said: str, asked: str = "What is 12 + 5?", reply: str = "**17**") -
     )
 
 
-def test_hints_are_each_taken_once_the_shortest_first() -> None:
+def test_hints_are_unique_and_sorted_by_length() -> None:
     found = find_hints([vote("Write plain prose."), vote("Use sentences."), vote("Write plain prose.")], 2000)
     assert found.hints == ["Use sentences.", "Write plain prose."] and found.score == 1.0
     assert found.counts == {"accepted": 3, "duplicate": 1}
@@ -38,24 +38,24 @@ def test_a_single_vote_for_a_hint_is_enough() -> None:
     assert found.counts == {"accepted": 1, "none": 1, "invalid": 1}
 
 
-def test_an_essay_a_word_and_a_yes_without_a_hint_are_no_hints_and_are_counted() -> None:
+def test_too_long_too_short_and_missing_hints_are_rejected_and_counted() -> None:
     essay = "word " * 5000
     found = find_hints([vote(essay), vote("Use prose."), vote(None)], 2000)
     assert found.hints == [] and found.score == -1.0
     assert found.counts == {"too_long": 1, "too_short": 1, "missing": 1}
 
 
-def test_four_chinese_signs_are_long_enough() -> None:
+def test_four_chinese_characters_are_long_enough_for_a_hint() -> None:
     assert find_hints([vote("不用列表")], 2000).hints == ["不用列表"]
 
 
-def test_of_markers_written_twice_the_last_block_counts_and_it_is_counted() -> None:
+def test_the_last_of_two_hint_blocks_is_used_and_counted() -> None:
     reply = r"\boxed{1} [HINT_START]first thought[HINT_END] [HINT_START]second thought[HINT_END]"
     found = find_hints([read_hint_vote(reply)], 2000)
     assert found.hints == ["second thought"] and found.counts["repeated_markers"] == 1
 
 
-def test_a_judge_that_always_or_never_returns_a_hint_is_reported_once_a_window() -> None:
+def test_a_judge_that_always_or_never_returns_a_hint_is_reported_once_per_window() -> None:
     habit = HintHabit(3)
     assert [habit.add(True) is not None for _ in range(6)] == [False, False, True, False, False, True]
     assert habit.add(False) is None
@@ -79,12 +79,12 @@ COMPLAINTS = [
 
 
 @pytest.mark.parametrize("text", COMPLAINTS)
-def test_a_complaint_that_says_what_to_do_is_a_hint_in_the_persons_words(text: str) -> None:
+def test_a_complaint_with_advice_becomes_a_hint_in_the_persons_words(text: str) -> None:
     assert hint_by_rules(question(text)) == text
 
 
 @pytest.mark.parametrize("text", [*wordings.WRONG_RESULT_COMPLAINTS["train"], *wordings.THANKS["train"]])
-def test_a_bare_rejection_and_thanks_are_no_hints(text: str) -> None:
+def test_a_bare_rejection_and_thanks_give_no_hint(text: str) -> None:
     assert hint_by_rules(question(text)) == ""
 
 
@@ -98,7 +98,7 @@ def test_a_bare_rejection_and_thanks_are_no_hints(text: str) -> None:
         ("I don't like the list. Please write sentences.", "I don't like the list. Please write sentences."),
     ],
 )  # fmt: skip
-def test_a_correction_is_kept_up_to_the_next_task(said: str, hint: str) -> None:
+def test_the_hint_of_a_correction_ends_before_the_next_task(said: str, hint: str) -> None:
     assert hint_by_rules(question(said)) == hint
 
 
@@ -106,7 +106,7 @@ def test_a_request_repeated_verbatim_contains_no_hint() -> None:
     assert hint_by_rules(question("What is 12 + 5?")) == ""
 
 
-async def test_all_votes_of_the_rules_are_the_same_hint_the_whole_complaint() -> None:
+async def test_all_votes_of_the_rules_contain_the_whole_complaint_as_hint() -> None:
     """A part of it alone ("That looks like AI.") teaches hardly anything, and a method would choose just that one."""
     backend = RulesBackend()
     said = "That looks like AI. Write it in normal sentences."

@@ -43,7 +43,7 @@ def is_wanted(row: dict[str, Any], hint: str) -> bool:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_four_of_five_wanted_hints_are_made_and_no_new_topic_is_in_them(part: str) -> None:
+def test_four_of_five_expected_hints_are_found_without_a_new_topic(part: str) -> None:
     wanted = [(row, hint_of(row)) for row in rows(part) if row["hint"]]
     assert sum(is_wanted(row, hint) for row, hint in wanted) >= 0.8 * len(wanted)
     assert [row["text"] for row, hint in wanted if hint and row["lacks"] and row["lacks"] in hint] == []
@@ -56,7 +56,7 @@ def test_thanks_new_requests_and_complaints_without_advice_give_no_hint(part: st
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_people_say_is_scored_right_in_every_language_and_never_with_the_opposite_sign(
+def test_feedback_in_every_language_gets_the_right_score_and_never_the_opposite_sign(
     part: str,
 ) -> None:
     hits: dict[str, list[bool]] = {}
@@ -69,7 +69,7 @@ def test_what_people_say_is_scored_right_in_every_language_and_never_with_the_op
     assert min(sum(of_one) / len(of_one) for of_one in hits.values()) >= {"seen": 0.7, "held_out": 0.75}[part]
 
 
-def test_no_person_is_in_both_parts() -> None:
+def test_no_writer_is_in_both_parts() -> None:
     seen, held_out = ({row["person"] for row in rows(part)} for part in PARTS)
     assert len(seen) == len(held_out) == 10 and not seen & held_out
 
@@ -85,7 +85,7 @@ def test_no_person_is_in_both_parts() -> None:
         ("Thanks, but no lists please", "Thanks, but no lists please"),
     ],
 )
-def test_a_wish_of_a_word_or_two_becomes_a_sentence_that_asks_for_it(said: str, hint: str) -> None:
+def test_a_request_of_one_or_two_words_is_completed_to_a_sentence(said: str, hint: str) -> None:
     assert hint_by_rules(question(said, "What is a list?", "**A list** 🎉 is a thing with points.")) == hint
 
 
@@ -102,7 +102,7 @@ def test_a_wish_of_a_word_or_two_becomes_a_sentence_that_asks_for_it(said: str, 
         "用三句话介绍一下北京的历史",
     ],
 )
-def test_a_request_with_the_words_of_a_wish_for_form_is_new(said: str) -> None:
+def test_a_new_request_with_words_about_form_is_not_feedback(said: str) -> None:
     assert (
         vote_by_rules(question(said, "How do I cook rice?", "Wash it and boil it for 12 minutes.")).score == 0
     )

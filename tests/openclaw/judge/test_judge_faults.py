@@ -82,7 +82,7 @@ async def start(
 @pytest.mark.parametrize(
     "trouble", ["!hang", "!close", "!half", "!garbage", "purple", 503, 400, 401, (200, "", b"[")]
 )
-async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
+async def test_an_error_with_one_turn_drops_it_and_blocks_no_other(
     store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start, trouble: object
 ) -> None:
     judge_server.script = [lambda body: trouble if "trouble" in str(body) else r"\boxed{1}"]
@@ -101,7 +101,7 @@ async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
     assert sum(outcomes.values()) in (2, 3)  # before the judge had answered anybody, a try is not counted
 
 
-async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
+async def test_a_temporarily_unreachable_judge_delays_turns_and_drops_none(
     store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.script = [503]
@@ -114,7 +114,7 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
     assert store.status.counts()["samples"] == {"ready": 5}
 
 
-async def test_a_failing_judges_error_is_reported_until_it_succeeds(
+async def test_a_judges_error_is_reported_until_it_succeeds(
     store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.script = [401]
@@ -130,7 +130,7 @@ async def test_a_failing_judges_error_is_reported_until_it_succeeds(
     assert store.status.counts()["judge_failures"] == {}
 
 
-async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
+async def test_an_unreachable_judge_loses_no_turn_and_gets_few_requests(
     store: RolloutStore,
     judge_server: FakeJudge,
     answer: Answer,
@@ -153,7 +153,7 @@ async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
     assert store.status.counts()["samples"] == {"ready": 41}
 
 
-async def test_a_slow_judge_delays_and_drops_nothing(
+async def test_a_slow_judge_loses_no_turn(
     store: RolloutStore, judge_server: FakeJudge, answer: Answer, start: Start
 ) -> None:
     judge_server.delay = 0.2
@@ -163,7 +163,7 @@ async def test_a_slow_judge_delays_and_drops_nothing(
     assert store.status.counts()["samples"] == {"ready": 8}
 
 
-async def test_a_judgement_names_the_model_and_the_prompts_hash(
+async def test_a_judgement_records_the_model_and_the_prompts_hash(
     store: RolloutStore, answer: Answer, start: Start
 ) -> None:
     turn = answer("turn")

@@ -7,18 +7,18 @@ import pytest
 from openclaw.judge.metrics import JudgeMetrics, NeutralAlarm
 
 
-def test_the_alarm_sounds_when_most_of_the_last_scores_are_neutral_and_then_keeps_quiet_for_a_while() -> None:
+def test_the_alarm_is_raised_once_per_window_if_most_scores_are_neutral() -> None:
     alarm = NeutralAlarm(limit=0.5, window=4)
     sounds = [alarm.add(score) for score in (0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0)]
     assert sounds == [None, None, None, 0.75, None, None, None, 1.0, None, None, None, None, None, 0.75]
 
 
-def test_the_alarm_keeps_quiet_at_the_limit() -> None:
+def test_the_alarm_is_not_raised_at_the_limit() -> None:
     alarm = NeutralAlarm(limit=0.5, window=2)
     assert [alarm.add(score) for score in (0, 1, 0, -1)] == [None] * 4
 
 
-def test_the_alarm_has_a_remedy(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_alarm_names_remedies(caplog: pytest.LogCaptureFixture) -> None:
     metrics = JudgeMetrics("rules", neutral_limit=0.5, neutral_window=2)
     for score in (0.0, 0.0):
         metrics.judged(score, [0], 0.1)

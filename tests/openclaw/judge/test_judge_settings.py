@@ -14,7 +14,7 @@ def parse(*words: str, short: bool = True) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def test_flags_win_over_variables_and_variables_over_defaults() -> None:
+def test_flags_override_variables_and_variables_override_defaults() -> None:
     environ = {"MAJORITY_VOTE_N": "5", "PRM_TEMPERATURE": "0.9", "MAJORITY_VOTE_THRESHOLD": ""}
     settings = load_settings(parse("--majority-vote-n", "7"), environ)
     assert (settings.prm_m, settings.prm_temperature, settings.majority_vote_threshold) == (7, 0.9, 0.0)
@@ -22,13 +22,13 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
     assert load_settings(parse(), environ | {"PRM_M": "3"}).prm_m == 3
 
 
-def test_the_key_comes_from_the_environment_only() -> None:
+def test_the_key_is_read_only_from_the_environment() -> None:
     settings = load_settings(parse(), {"JUDGE_API_KEY": "k"})
     assert settings.judge_api_key == "k"
     assert "k" not in as_flags(argparse.Namespace(**vars(settings)))
 
 
-def test_a_drivers_flags_are_passed_on_word_by_word() -> None:
+def test_a_drivers_flags_are_passed_on_unchanged() -> None:
     words = [
         "--judge-backend",
         "engine",
@@ -45,12 +45,12 @@ def test_a_drivers_flags_are_passed_on_word_by_word() -> None:
     assert load_settings(args, {}).judge_engine_url == ("http://a", "http://b")
 
 
-def test_a_drivers_command_line_gets_no_flag_that_another_part_may_have() -> None:
+def test_judge_flags_on_a_drivers_command_line_cannot_collide_with_others() -> None:
     with pytest.raises(SystemExit):
         parse("--timeout", "3", short=False)
 
 
-def test_a_list_in_a_variable_is_separated_by_commas() -> None:
+def test_a_list_in_a_variable_is_split_at_commas() -> None:
     assert load_settings(parse(), {"JUDGE_ENGINE_URL": "http://a, http://b"}).judge_engine_url == (
         "http://a",
         "http://b",
@@ -71,12 +71,12 @@ def test_a_list_in_a_variable_is_separated_by_commas() -> None:
         ({"JUDGE_TIMEOUT": "-1"}, "--judge-timeout must be a number of seconds, 0.001 or more, got -1.0"),
     ],
 )
-def test_a_wrong_value_is_refused(environ: dict[str, str], message: str) -> None:
+def test_an_invalid_value_is_rejected(environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_settings(parse(), environ)
 
 
-def test_the_table_has_every_setting() -> None:
+def test_the_table_lists_all_settings() -> None:
     table = markdown()
     for name in ("PRM_M", "MAJORITY_VOTE_N", "JUDGE_API_KEY", "--prm-max-new-tokens", "JUDGE_MODEL_PATH"):
         assert f"`{name}`" in table
@@ -84,7 +84,7 @@ def test_the_table_has_every_setting() -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-secret\n", "sk secret", "sk-sécret"])
-def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
+def test_an_invalid_key_is_rejected_without_printing_it(key: str) -> None:
     with pytest.raises(ConfigError, match="JUDGE_API_KEY") as refused:
         load_settings(parse(), {"JUDGE_API_KEY": key})
     assert "cret" not in str(refused.value)

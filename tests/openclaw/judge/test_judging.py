@@ -88,7 +88,7 @@ async def test_a_judged_turn_has_its_judgement_and_its_sample(
     assert sample is not None and sample.state is SampleState.READY and sample.reward == {"score": -1.0}
 
 
-async def test_no_rule_judges_what_an_environment_rewards(
+async def test_turns_with_an_environments_reward_are_not_judged_by_rules(
     store: RolloutStore, writer: StoreWriter, answer: Answer, make_turn: Callable[..., NewTurn]
 ) -> None:
     turn = store.turns.record(make_turn(completion_id="e", session_id="episode", source="environment"))
@@ -112,7 +112,7 @@ async def test_a_method_may_drop_a_turn_for_its_own_reason(
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
-async def test_a_judge_that_fails_drops_its_turn_after_the_last_try_and_blocks_no_other(
+async def test_a_failing_turn_is_dropped_after_the_last_attempt_and_blocks_no_other(
     store: RolloutStore, writer: StoreWriter, answer: Answer, fault: str
 ) -> None:
     bad = answer(f"please {fault}")
@@ -125,7 +125,7 @@ async def test_a_judge_that_fails_drops_its_turn_after_the_last_try_and_blocks_n
     assert stored is not None and stored.judge_attempts == 2
 
 
-async def test_hanging_turns_do_not_use_up_the_worker_for_long(
+async def test_hanging_turns_block_the_worker_only_until_the_time_out(
     store: RolloutStore, writer: StoreWriter, answer: Answer
 ) -> None:
     for _ in range(4):
@@ -137,7 +137,7 @@ async def test_hanging_turns_do_not_use_up_the_worker_for_long(
 
 
 @pytest.mark.parametrize("result", [None, "raise", "wrong mask"])
-async def test_a_method_that_fails_loses_that_turn_only(
+async def test_an_exception_of_a_method_loses_only_its_turn(
     store: RolloutStore, writer: StoreWriter, answer: Answer, result: str | None
 ) -> None:
     def method(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
@@ -157,7 +157,7 @@ async def test_a_method_that_fails_loses_that_turn_only(
     assert len(store.judgements.of_turn(failed.id)) == 1
 
 
-async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
+async def test_a_turn_that_killed_several_workers_is_dropped_without_a_judgement(
     store: RolloutStore, writer: StoreWriter, answer: Answer
 ) -> None:
     answer("please hang")
@@ -168,7 +168,7 @@ async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
     assert store.status.counts()["dropped"] == {"judge_error": 1}
 
 
-async def test_a_stopped_worker_finishes_what_it_is_judging(
+async def test_a_stopped_worker_finishes_its_current_turns(
     store: RolloutStore, writer: StoreWriter, answer: Answer
 ) -> None:
     begun = asyncio.Event()
@@ -191,7 +191,7 @@ async def test_a_stopped_worker_finishes_what_it_is_judging(
     assert stored is not None and stored.state is TurnState.JUDGED
 
 
-async def test_a_store_that_is_locked_for_a_while_costs_no_turn(
+async def test_a_temporarily_locked_store_loses_no_turn(
     store: RolloutStore, tmp_path: Path, writer: StoreWriter, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = answer("score 1")

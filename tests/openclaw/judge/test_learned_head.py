@@ -80,7 +80,7 @@ def likely(head: Head, text: str, added: npt.NDArray[np.float32] | float = 0.0) 
     return head.of_powers(head.powers(features) + features @ np.broadcast_to(added, head._weights.shape)).high
 
 
-def test_ratings_change_what_is_alike_and_little_else() -> None:
+def test_ratings_change_similar_messages_and_few_others() -> None:
     head, talk = Head(WordEncoder()), some_talk()
     features = features_for(talk)
     added = change(features, head.powers(features), talk)
@@ -113,7 +113,7 @@ def test_an_adapted_head_is_measured_on_other_sessions() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 19])
-def test_too_few_ratings_are_refused(number: int) -> None:
+def test_too_few_ratings_are_rejected(number: int) -> None:
     few = some_talk()[:number]
     features = features_for(few) if few else np.zeros((0, 1), dtype=np.float32)
     with pytest.raises(ConfigError, match=f"{number} rated messages of {number} sessions are too few"):
@@ -124,7 +124,7 @@ def eval_of(judge: str, *scores: int | None) -> Judgement:
     return Judgement(kind="eval", score=0.0, votes=[Vote(score=score) for score in scores], judge=judge)
 
 
-def test_a_person_outranks_votes_and_the_rules_are_no_example() -> None:
+def test_a_persons_rating_outranks_votes_and_votes_of_the_rules_are_not_used() -> None:
     assert target_of([eval_of("openai:x", 1, 1, -1, None)]) == (1, MODEL_WEIGHT)
     assert target_of([eval_of("openai:x", 1), eval_of("user", -1)]) == (-1, PERSON_WEIGHT)
     assert target_of([eval_of("user", -1), eval_of("user", 1)]) == (1, PERSON_WEIGHT)
@@ -169,7 +169,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("words")
-async def test_a_command_adapts_the_head_and_the_judge_reads_with_it(
+async def test_the_command_adapts_the_head_and_the_judge_loads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, lines = tmp_path / "head.npz", labelled(tmp_path / "lines.jsonl")
@@ -192,7 +192,7 @@ async def test_a_command_adapts_the_head_and_the_judge_reads_with_it(
 
 @pytest.mark.usefixtures("words")
 @pytest.mark.parametrize("content", [None, b"", b"not a head", b"PK\x03\x04 broken"])
-def test_a_file_that_is_no_head_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_of_another_format_is_rejected(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "head.npz"
     if content is not None:
         file.write_bytes(content)
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_head_is_refused(tmp_path: Path, content: bytes | None
         make_backend(settings, JudgeMetrics("rules"))
 
 
-def test_a_head_that_no_judge_would_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_without_effect_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="add --judge-embeddings on"):
         JudgeSettings(judge_head="head.npz")
     monkeypatch.setattr(judge_settings, "is_installed", lambda: False)
@@ -226,7 +226,7 @@ def test_a_head_that_no_judge_would_read_is_refused(monkeypatch: pytest.MonkeyPa
         ({"next_state": "Thanks!", "label": 1}, "response: Field required"),
     ],
 )
-def test_a_line_without_what_is_needed_is_refused_with_its_number(
+def test_an_invalid_line_is_rejected_with_its_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: dict[str, Any], message: str
 ) -> None:
     file = tmp_path / "lines.jsonl"

@@ -96,7 +96,7 @@ def judged(engine: FakeEngine, model: Path, tokenizer: Tokenizer) -> Callable[..
         ("I collect stamps from Peru", LONG, 0, None),
     ],
 )
-def test_the_model_is_believed_where_the_rules_are_silent_and_the_answer_allows_it(
+def test_the_models_class_is_used_if_the_rules_find_no_sign_and_it_fits_the_answer(
     judged: Callable[..., tuple[Vote, Vote]], said: str, answer: str, score: int, pole: Pole | None
 ) -> None:
     silent = JudgeQuestion(
@@ -110,7 +110,7 @@ def test_the_model_is_believed_where_the_rules_are_silent_and_the_answer_allows_
     assert score == 0 or "sure)" in vote.text
 
 
-def test_the_hint_of_a_complaint_that_the_rules_know_too_has_both_sentences(
+def test_a_hint_found_by_both_model_and_rules_contains_both_sentences(
     judged: Callable[..., tuple[Vote, Vote]],
 ) -> None:
     vote, hint = judged("That is too long for me.")
@@ -120,7 +120,7 @@ def test_the_hint_of_a_complaint_that_the_rules_know_too_has_both_sentences(
 @pytest.mark.parametrize(
     "said", ["Thanks, perfect!", "Das ist mir alles viel zu viel Text hier.", "", "w " * 300]
 )
-def test_praise_that_the_rules_know_other_languages_and_long_texts_are_not_read(
+def test_known_praise_other_languages_and_long_texts_are_not_classified(
     judged: Callable[..., tuple[Vote, Vote]], said: str
 ) -> None:
     asked: list[int] = []
@@ -133,7 +133,7 @@ def test_praise_that_the_rules_know_other_languages_and_long_texts_are_not_read(
     assert asked == []
 
 
-def test_a_model_that_cannot_read_the_examples_is_not_asked(
+def test_a_model_that_fails_the_check_examples_is_not_used(
     judged: Callable[..., tuple[Vote, Vote]],
 ) -> None:
     asked: list[int] = []
@@ -156,7 +156,7 @@ def test_without_an_engine_the_rules_judge_alone(
     assert vote.score == 0 and not hint.hint
 
 
-def test_a_slow_engine_holds_no_judgement_up(
+def test_a_slow_engine_does_not_delay_judgements(
     judged: Callable[..., tuple[Vote, Vote]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(ids: list[int], start: int) -> float:
@@ -169,12 +169,12 @@ def test_a_slow_engine_holds_no_judgement_up(
     assert vote.score == 0 and not hint.hint and time.monotonic() - began < 2
 
 
-def test_no_kind_is_read_that_is_hardly_likelier_than_another() -> None:
+def test_a_class_with_a_narrow_lead_is_not_returned() -> None:
     scores = dict.fromkeys(kinds(), -9.0) | {"short": -5.0, "tone": -5.5}
     assert read(scores, LONG).kind.name == "short" and read(scores, LONG).share < SURE
 
 
-def test_two_unsure_complaints_about_the_same_are_sure_together_unless_one_is_none() -> None:
+def test_two_uncertain_complaints_about_the_same_aspect_are_certain_together() -> None:
     unsure = dict.fromkeys(kinds(), -9.0) | {"short": -5.0, "tone": -7.0}
     thanks = dict.fromkeys(kinds(), -9.0) | {"thanks": -5.0}
     assert not read(unsure, LONG).is_sure and read_both(unsure, unsure, LONG).is_sure
@@ -182,7 +182,7 @@ def test_two_unsure_complaints_about_the_same_are_sure_together_unless_one_is_no
     assert read_both(unsure, thanks, LONG) == read(thanks, LONG)
 
 
-def test_the_settings_of_the_reader_are_checked(model: Path) -> None:
+def test_invalid_reader_settings_are_rejected(model: Path) -> None:
     with pytest.raises(ConfigError, match="--judge-reader-model"):
         JudgeSettings(judge_reader_url=("http://127.0.0.1:1",))
     with pytest.raises(ConfigError, match="helps the rules"):

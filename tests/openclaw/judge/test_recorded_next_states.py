@@ -42,7 +42,7 @@ def group(line: Line) -> str:
     return str(line["id"]).split("-")[0]
 
 
-def test_every_line_has_all_fields_and_a_role_of_its_kind(lines: list[Line]) -> None:
+def test_every_line_has_all_fields_and_the_role_of_its_kind(lines: list[Line]) -> None:
     for line in lines:
         assert set(line) == FIELDS
         assert [message["role"] for message in line["next"]] == [KINDS[line["kind"]]]
@@ -50,7 +50,7 @@ def test_every_line_has_all_fields_and_a_role_of_its_kind(lines: list[Line]) -> 
         assert (line["exit_code"] is None) == (line["kind"] != "tool")
 
 
-def test_a_line_is_clear_where_two_passes_gave_the_same_label(lines: list[Line]) -> None:
+def test_a_line_is_clear_if_two_passes_gave_the_same_label(lines: list[Line]) -> None:
     for line in lines:
         assert line["label"] in line["passes"] and {*line["passes"]} <= {-1, 0, 1}
         assert line["clear"] == (len({*line["passes"]}) == 1)
@@ -89,13 +89,13 @@ def test_there_are_enough_lines_of_every_kind(lines: list[Line]) -> None:
     assert 0.4 <= failing / kinds["tool"] <= 0.6
 
 
-def test_no_line_names_the_machine_it_was_recorded_on(lines: list[Line]) -> None:
+def test_no_line_contains_names_of_the_recording_machine(lines: list[Line]) -> None:
     ours = re.compile(r"/root\b|/work/|/tmp/(?!cc)|pyenv|\b(?:10|172|192)\.\d+\.\d+\.\d+")
     found = [line["id"] for line in lines if ours.search(orjson.dumps(line).decode())]
     assert not found
 
 
-def test_the_benchmark_reports_on_recorded_lines(tmp_path: Path) -> None:
+def test_the_benchmark_measures_recorded_lines(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     told = {"language": "en", "clear": True, "asked": "Run it.", "response": "bash(make)", "hint": None}
     rows = [

@@ -62,11 +62,11 @@ def test_rules_agree_with_the_labels(name: str, bar: float, clear_only: bool) ->
         "Next one: A thief stole 30 dollars and a bad storm destroyed 12 of them.",
     ],
 )
-def test_the_words_of_a_homework_problem_are_no_verdict(text: str) -> None:
+def test_words_of_a_homework_problem_are_not_feedback(text: str) -> None:
     assert score(text) == 0
 
 
-def test_praise_before_a_new_problem_counts_and_the_problem_does_not() -> None:
+def test_only_the_praise_before_a_new_problem_counts() -> None:
     assert score("Great! Next: Lisa drops 4 of her 10 plates and is sad. How many are left?") == 1
     assert score("No, that's wrong. Next: Lisa wins 4 great prizes and loves them. How many has she?") == -1
 
@@ -74,11 +74,11 @@ def test_praise_before_a_new_problem_counts_and_the_problem_does_not() -> None:
 @pytest.mark.parametrize(
     "text", ["No problem, thanks!", "Please save it.", "Not bad at all!", "no worries, thank you"]
 )
-def test_words_that_only_look_negative(text: str) -> None:
+def test_words_that_only_seem_negative_are_neutral(text: str) -> None:
     assert score(text) == 1
 
 
-def test_thanks_with_a_wish_is_a_complaint() -> None:
+def test_thanks_with_a_change_request_is_a_complaint() -> None:
     assert score("Thanks, but please write it without the list.") == -1
 
 
@@ -100,13 +100,13 @@ def test_a_user_message_outranks_the_tool_result() -> None:
     assert score(tool("Error: no such file"), "Who wrote Hamlet?") == -1
 
 
-def test_an_error_inside_the_file_a_tool_read_is_no_failure() -> None:
+def test_an_error_inside_a_displayed_file_is_not_a_failure() -> None:
     text = tool("Tom makes an error in 3 of 10 answers and fails. How many are right?")
     assert score(text) == 0
     assert score(text, answer='read({"path": "homework/1.txt"})') == 1
 
 
-def test_an_exit_code_outranks_the_words_around_it() -> None:
+def test_an_exit_code_outranks_the_text_around_it() -> None:
     assert score(tool("error: old log line\nexit code: 0")) == 1
     assert score(tool("all fine\nProcess exited with code 3")) == -1
 
@@ -127,7 +127,7 @@ def test_a_vote_names_the_deciding_rule() -> None:
 @pytest.mark.parametrize(
     "text", ["looks " + "very " * 20_000, "hello world " * 10_000, "1 " * 50_000, '"' * 50_001]
 )
-def test_a_huge_message_is_judged_in_no_time(text: str) -> None:
+def test_a_huge_message_is_judged_quickly(text: str) -> None:
     started = time.monotonic()
     score(text, asked=text[:-3])
     score(tool(text))
@@ -141,12 +141,12 @@ def test_a_huge_message_is_judged_in_no_time(text: str) -> None:
         "Nice, I wanted it just like that.", "Cool, I wanted exactly this", "谢谢!这就是我想要的", "Awesome, works now",
     ],
 )  # fmt: skip
-def test_praise_that_names_the_wish_is_no_complaint(said: str) -> None:
+def test_praise_that_mentions_the_request_is_not_a_complaint(said: str) -> None:
     assert score(said) == 1
 
 
 @pytest.mark.parametrize(
     "said", ["I wanted just the number", "I wanted it exactly once", "I asked for exactly two lines"]
 )
-def test_a_wish_that_was_not_met_is_still_a_complaint(said: str) -> None:
+def test_an_unfulfilled_request_is_still_a_complaint(said: str) -> None:
     assert score(said) == -1

@@ -280,18 +280,18 @@ def test_every_language_with_a_list_is_tested() -> None:
 
 
 @pytest.mark.parametrize(("language", "said"), cases(COMPLAINTS))
-def test_complaints_and_wishes_for_a_change(language: str, said: str) -> None:
+def test_complaints_and_change_requests_are_negative(language: str, said: str) -> None:
     assert vote_by_rules(question(language, said)).score == -1
 
 
 @pytest.mark.parametrize(("language", "said"), cases(PRAISE))
-def test_thanks_and_praise_also_before_a_new_request(language: str, said: str) -> None:
+def test_thanks_and_praise_are_positive_even_before_a_new_request(language: str, said: str) -> None:
     assert vote_by_rules(question(language, said)).score == 1
     assert hint_by_rules(question(language, said)) == ""
 
 
 @pytest.mark.parametrize(("language", "said"), cases(NEW_REQUESTS))
-def test_a_new_request_with_misleading_words_is_no_feedback(language: str, said: str) -> None:
+def test_a_new_request_with_misleading_words_is_neutral(language: str, said: str) -> None:
     assert vote_by_rules(question(language, said)).score == 0
     assert hint_by_rules(question(language, said)) == ""
 
@@ -306,7 +306,7 @@ def test_chinese_japanese_and_russian_characters_are_distinguished() -> None:
     assert language_of("Це дуже довго, її немає", "") == "other" and language_of("Это долго", "") == "ru"
 
 
-def test_a_denial_that_answers_a_question_back_is_no_complaint() -> None:
+def test_a_negative_reply_to_the_assistants_question_is_not_a_complaint() -> None:
     asked = JudgeQuestion(
         messages=[{"role": "user", "content": "Plane eine Reise nach Ulm."}],
         response="Gern. Soll die Reise mit dem Zug sein?",
@@ -325,11 +325,11 @@ def test_a_bare_rejection_is_a_complaint_without_a_hint(language: str, said: str
     assert hint_by_rules(question(language, said)) == ""
 
 
-def test_one_word_that_two_languages_have_does_not_change_the_language() -> None:
+def test_a_single_ambiguous_word_does_not_change_the_language() -> None:
     assert language_of("Runs fine, ta.", "Write a query. SELECT it from the table.") == "en"
     assert language_of("Zu lang, bitte kürzer", "Write a query. SELECT it from the table.") == "de"
 
 
 @pytest.mark.parametrize(("language", "said"), [("de", "förmlich??"), ("es", "¿¿Toledo??"), ("ja", "京都?!")])
-def test_a_word_of_the_answer_doubted_is_a_complaint(language: str, said: str) -> None:
+def test_doubt_about_a_word_of_the_answer_is_a_complaint(language: str, said: str) -> None:
     assert vote_by_rules(question(language, said)).score == -1

@@ -28,7 +28,7 @@ def agreement() -> dict[str, Any]:
     return lists
 
 
-def test_rules_agree_with_the_clear_labels_written_before_them(agreement: dict[str, Any]) -> None:
+def test_the_rules_agree_with_clear_labels_written_before_them(agreement: dict[str, Any]) -> None:
     shares = agreement["next_states"]
     assert shares["lines"] >= 300 and shares["failed"] == 0
     assert min(shares["clear"], shares["clear_en"]) >= 0.9
@@ -41,7 +41,7 @@ def test_wrong_votes_of_the_rules_are_mostly_neutral(agreement: dict[str, Any]) 
     assert agreement["after_the_rules"]["opposite"] <= 0.01
 
 
-def test_recorded_states_that_no_rule_was_made_by_get_no_invented_and_few_wrong_signs() -> None:
+def test_held_out_recorded_states_get_few_invented_and_wrong_signs() -> None:
     command = [*AGREEMENT, "--recorded"]
     shown = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     held_out = orjson.loads(shown.stdout)["lists"]["held_out"]
@@ -52,7 +52,7 @@ def test_recorded_states_that_no_rule_was_made_by_get_no_invented_and_few_wrong_
     assert held_out["failing_commands_judged_good"] <= 0.02 * held_out["failing_commands"]
 
 
-def test_labels_are_complete_and_no_line_is_in_two_lists() -> None:
+def test_labels_are_complete_and_lists_are_disjoint() -> None:
     lists = {
         path.stem: [orjson.loads(line) for line in path.read_bytes().splitlines()]
         for path in DATA.glob("*.jsonl")
@@ -92,7 +92,7 @@ def score(text: str, asked: str = "写一首诗。", role: str = "user") -> int 
         ("", 0),
     ],
 )
-def test_chinese_feedback(text: str, expected: int) -> None:
+def test_chinese_feedback_is_scored_correctly(text: str, expected: int) -> None:
     assert score(text) == expected
 
 
@@ -102,7 +102,7 @@ def test_the_same_chinese_request_again_is_a_complaint_unless_its_numbers_change
     assert score("小明有 3 个苹果和 4 个梨", "小明有 5 个苹果和 6 个梨") == 0
 
 
-def test_a_chinese_tool_report_is_read_and_a_document_is_not() -> None:
+def test_a_chinese_tool_report_is_judged_and_a_document_is_not() -> None:
     assert score("删除失败:文件被占用", role="tool") == -1
     assert score("测试通过:12,失败:0", role="tool") == 1
     assert score("# 常见错误\n\n1. 登录失败\n2. 超时", role="tool") == 0
@@ -111,7 +111,7 @@ def test_a_chinese_tool_report_is_read_and_a_document_is_not() -> None:
 @pytest.mark.parametrize(
     "text", ["不" * 50_000, "好," * 50_000, "1个" * 50_000, "“" * 50_001, "错误:" * 20_000]
 )
-def test_a_huge_chinese_message_is_judged_in_no_time(text: str) -> None:
+def test_a_huge_chinese_message_is_judged_quickly(text: str) -> None:
     started = time.monotonic()
     score(text, asked=text[:-3])
     score(text, role="tool")

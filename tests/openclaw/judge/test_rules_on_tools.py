@@ -33,23 +33,23 @@ def sign(output: str, command: str = "", name: str = "bash") -> int:
         "boom\n[The command completed with exit code 3.]",
     ],
 )
-def test_every_form_of_exit_code_is_read(shown: str) -> None:
+def test_all_formats_of_exit_codes_are_parsed(shown: str) -> None:
     report = read_report(shown)
     assert (report.code, report.body) == (3, "boom")
     assert sign(shown, "make") == -1
     assert sign(shown.replace("3", "0"), "make") == (-1 if '"status": "error"' in shown else 1)
 
 
-def test_an_exit_code_inside_the_output_is_text() -> None:
+def test_an_exit_code_in_the_middle_of_the_output_is_ignored() -> None:
     assert read_report("step 1\nexit code: 1\nstep 2\nstep 3\nall done").code is None
     assert read_report("status: 404").code is None
 
 
-def test_output_without_evidence_is_no_sign() -> None:
+def test_output_without_evidence_is_neutral() -> None:
     assert sign("hello", "python3 app.py") == sign("", "touch a") == sign("hello") == sign("[]") == 0
 
 
-def test_a_shell_that_names_every_failure_succeeds_when_it_names_none() -> None:
+def test_a_shell_that_reports_all_failures_succeeds_without_a_report() -> None:
     assert sign("hello", "python3 app.py", name="exec") == sign("hello", "./run", name="Bash") == 1
     assert sign("(no output)", "mv a b", name="exec") == 1
     assert sign("Command still running (session 12, pid 7)", "./serve", name="exec") == 0
@@ -72,7 +72,7 @@ def test_a_shell_that_names_every_failure_succeeds_when_it_names_none() -> None:
         ("pytest -q | tail -1", "Exit code: 0\nOutput:\n1 failed, 4 passed in 0.3s"),
     ],
 )
-def test_a_failure_that_a_program_reports_itself(command: str, output: str) -> None:
+def test_an_error_reported_by_the_program_is_a_failure(command: str, output: str) -> None:
     assert sign(output, command) == -1
 
 
@@ -89,7 +89,7 @@ def test_a_failure_that_a_program_reports_itself(command: str, output: str) -> N
         ("./migrate", "error: an old line of the log\nexit code: 0"),
     ],
 )
-def test_what_only_looks_like_a_failure(command: str, output: str) -> None:
+def test_output_that_only_resembles_a_failure_is_a_success(command: str, output: str) -> None:
     assert sign(output, command) == 1
 
 
@@ -97,13 +97,13 @@ def test_what_only_looks_like_a_failure(command: str, output: str) -> None:
     "command",
     ["grep foo a.txt", "diff a b", "cd app && which foo", "test -f a && echo yes", "command -v foo"],
 )
-def test_exit_code_1_of_a_question_is_an_answer(command: str) -> None:
+def test_exit_code_1_of_grep_or_diff_is_not_a_failure(command: str) -> None:
     assert sign("Exit code 1\n", command) == 0
     assert sign("Exit code 2\n", command) == -1
     assert sign("Exit code 1\n", f"{command}; make") == -1
 
 
-def test_all_results_of_a_turn_need_evidence() -> None:
+def test_a_turn_succeeds_only_with_evidence_for_all_results() -> None:
     calls = [call("make"), call("cat a")]
     assert read_tool_results(["", "text"], calls)[0] == 0
     assert read_tool_results(["(Command exited with code 2)", "text"], calls)[0] == -1

@@ -87,7 +87,7 @@ def judged(said: str, reading: Reading, answer: str = LONG) -> tuple[Vote, str]:
         (1, 0.9, 0.05, -1),
     ],
 )  # fmt: skip
-def test_a_sign_needs_its_probability_whether_the_rules_find_it_or_not(
+def test_a_sign_requires_its_minimum_probability_with_and_without_the_rules(
     rules: int, low: float, high: float, score: int
 ) -> None:
     assert BOUNDS.score(rules, low, high) == score
@@ -106,7 +106,7 @@ def test_a_sign_needs_its_probability_whether_the_rules_find_it_or_not(
         ("straight to business I see", "greeting", "Hello! " + LONG, -1, None),
     ],
 )
-def test_the_model_is_believed_if_the_rules_are_silent_and_it_is_sure(
+def test_a_confident_model_decides_if_the_rules_find_no_sign(
     said: str, kind: str, answer: str, score: int, pole: str | None
 ) -> None:
     assert vote_by_rules(question(said, answer)).score == 0
@@ -117,7 +117,7 @@ def test_the_model_is_believed_if_the_rules_are_silent_and_it_is_sure(
     assert unsure.score == 0 and nothing == "", "it is not sure enough"
 
 
-def test_a_probable_complaint_about_the_form_counts_whatever_the_rules_find() -> None:
+def test_a_probable_complaint_about_form_outranks_the_rules() -> None:
     said = "my thumb hurts from scrolling"
     reading = Reading("brief", share=0.66, low=0.67, high=0.3)
     assert BOUNDS.score(0, reading.low, reading.high) == 0, "not sure enough of a complaint of any kind"
@@ -128,13 +128,13 @@ def test_a_probable_complaint_about_the_form_counts_whatever_the_rules_find() ->
 
 
 @pytest.mark.parametrize(("said", "language"), [("skip the bonjour and jump in", "en"), ("每次都问候", "zh")])
-def test_a_complaint_about_a_greeting_asks_for_an_answer_at_once(said: str, language: str) -> None:
+def test_a_complaint_about_a_greeting_asks_for_the_answer_itself(said: str, language: str) -> None:
     vote, hint = judged(said, sure("nogreeting"), "Hello! " + LONG)
     assert vote.score == -1 and hint.startswith(AT_ONCE[language])
     assert asked_plainly(hint) is None
 
 
-def test_a_sign_of_the_rules_that_the_model_doubts_is_none_and_gives_no_hint() -> None:
+def test_a_sign_of_the_rules_that_the_model_doubts_is_dropped_with_its_hint() -> None:
     said = "That is too long for me."
     assert judged(said, sure("brief"))[1] == f"{plain_sentences('short', 'en')[0]} {said}"
     doubted, hint = judged(said, Reading("next", 0.9, 0.05, 0.05))
@@ -143,7 +143,7 @@ def test_a_sign_of_the_rules_that_the_model_doubts_is_none_and_gives_no_hint() -
     assert turned.score == 1 and hint == ""
 
 
-def test_the_plain_sentence_is_in_the_language_of_the_message_and_advice_stays_in_the_persons_words() -> None:
+def test_the_plain_sentence_is_in_the_messages_language_and_advice_is_quoted() -> None:
     said = "Da schläft mir ja beim Scrollen der Daumen ein"
     assert judged(said, sure("brief"))[1].startswith(plain_sentences("short", "de")[0])
     assert judged("Use metric units instead.", sure("wrong"))[1] == "Use metric units instead."
@@ -159,7 +159,7 @@ def test_the_plain_sentence_is_in_the_language_of_the_message_and_advice_stays_i
     ],
     ids=["a reply to a question", "a long text", "a tool's result", "nothing"],
 )
-def test_replies_long_texts_and_results_of_tools_are_left_to_the_rules(said: str, answer: str) -> None:
+def test_replies_long_texts_and_tool_results_are_judged_by_rules_only(said: str, answer: str) -> None:
     head = FakeHead({})
     asked = question(said, answer)
     if said.startswith("["):
@@ -167,7 +167,7 @@ def test_replies_long_texts_and_results_of_tools_are_left_to_the_rules(said: str
     assert SentenceBackend(head).vote(asked) == vote_by_rules(asked) and head.asked == []
 
 
-def test_the_rules_read_a_message_once_for_a_score_and_once_for_a_hint(
+def test_the_rules_run_once_for_the_score_and_once_for_the_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str] = []
@@ -184,7 +184,7 @@ def test_the_rules_read_a_message_once_for_a_score_and_once_for_a_hint(
     assert said in backend.hint(question(said)) and read == [said, said]
 
 
-def test_a_remark_next_to_a_failed_tool_is_no_hint() -> None:
+def test_a_neutral_remark_next_to_a_failed_tool_gives_no_hint() -> None:
     said = "Use metric units instead, said my aunt about her oven."
     failed = {"role": "tool", "content": "Traceback (most recent call last):\nValueError: no\n[exit code 1]"}
     asked = question(said)
@@ -193,7 +193,7 @@ def test_a_remark_next_to_a_failed_tool_is_no_hint() -> None:
     assert backend.hint(asked) == ""
 
 
-def test_results_of_tools_count_if_the_model_doubts_the_complaint_beside_them() -> None:
+def test_tool_results_count_if_the_model_doubts_the_complaint() -> None:
     said = "That is too long for me."
     failed = {"role": "tool", "content": "Traceback (most recent call last):\nValueError: no\n[exit code 1]"}
     asked = question(said)
@@ -204,7 +204,7 @@ def test_results_of_tools_count_if_the_model_doubts_the_complaint_beside_them() 
     assert backend.vote(beside).score == -1 and backend.hint(beside) == ""
 
 
-def test_texts_are_read_with_names_of_pictures_and_hindi_in_latin_letters() -> None:
+def test_emojis_become_names_and_hindi_becomes_latin_before_embedding() -> None:
     assert "loudly crying face" in readable("no 😭") and "fitzpatrick" not in readable("👍🏽")
     assert (
         readable("इतना लंबा जवाब") == "itana lanba javab"
@@ -213,7 +213,7 @@ def test_texts_are_read_with_names_of_pictures_and_hindi_in_latin_letters() -> N
     assert readable("") == " " and len(readable("ﷺ" * 9000)) <= 600
 
 
-def test_the_settings_of_the_model_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_model_settings_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_settings, "is_installed", lambda: True)
     with pytest.raises(ConfigError, match="helps the rules"):
         JudgeSettings(judge_embeddings="on", judge_backend="openai", judge_url="http://a", judge_model="m")
@@ -247,14 +247,14 @@ def test_features_and_weights_have_the_same_size(monkeypatch: pytest.MonkeyPatch
     assert head.reading(said) is reading, "once a message"
 
 
-def test_a_head_of_other_kinds_is_refused(tmp_path: Path) -> None:
+def test_a_head_with_other_kinds_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "head.npz"
     np.savez(path, weights=np.zeros((3, 2)), bias=np.zeros(2), about=np.array('{"kinds": ["a", "b"]}'))
     with pytest.raises(ValueError, match="judge_head"):
         Head(Encoder(), path)
 
 
-def test_the_shipped_head_is_small_keeps_its_promise_and_was_made_of_the_shipped_lines() -> None:
+def test_the_shipped_head_is_small_accurate_and_trained_on_the_shipped_lines() -> None:
     assert SHIPPED.stat().st_size < 2_000_000
     head = Head(Encoder())
     with np.load(SHIPPED, allow_pickle=False) as stored:
@@ -266,7 +266,7 @@ def test_the_shipped_head_is_small_keeps_its_promise_and_was_made_of_the_shipped
     assert measured["requests_judged"] < rules["requests_judged"]
 
 
-def test_bounds_keep_true_complaints_of_the_rules_and_drop_thanks_that_are_none() -> None:
+def test_chosen_thresholds_keep_true_complaints_and_drop_false_thanks() -> None:
     cases = [  # kind, score of the rules, probabilities of a complaint and of thanks, number of lines
         ("vague", -1, 0.35, 0.1, 100), ("vague", 1, 0.3, 0.6, 30), ("thanks", 1, 0.05, 0.9, 60),
         ("vague", 0, 0.95, 0.02, 100), ("next", 0, 0.7, 0.1, 50), ("next", 0, 0.3, 0.1, 50),
@@ -296,7 +296,7 @@ def test_bounds_keep_true_complaints_of_the_rules_and_drop_thanks_that_are_none(
     )
 
 
-def test_no_line_for_reports_stands_in_the_training_data() -> None:
+def test_no_line_for_reports_is_in_the_training_data() -> None:
     trained = [line.text for line in training_lines()]
     reported = [line.text for line in report_lines()]
     assert len(trained) > 2500 and len(reported) > 1000
@@ -329,7 +329,7 @@ def shares(judge: Callable[[JudgeQuestion], Vote], kept: list[dict[str, Any]]) -
 
 
 @needs_package
-def test_the_model_reads_more_than_the_rules_with_fewer_wrong_signs(judge: SentenceBackend) -> None:
+def test_the_model_classifies_more_than_the_rules_with_fewer_wrong_signs(judge: SentenceBackend) -> None:
     kept = [row for row in written_rows() if row["kind"] != "next"][::2]
     right, wrong = shares(judge.vote, kept)
     by_rules, wrong_by_rules = shares(vote_by_rules, kept)
@@ -337,7 +337,7 @@ def test_the_model_reads_more_than_the_rules_with_fewer_wrong_signs(judge: Sente
 
 
 @needs_package
-def test_new_requests_are_left_alone(judge: SentenceBackend) -> None:
+def test_new_requests_are_mostly_neutral(judge: SentenceBackend) -> None:
     new = [row for row in written_rows() if row["kind"] == "next"]
     votes = [judge.vote(of_person(row)).score for row in new]
     assert sum(score != 0 for score in votes) <= 0.07 * len(new)

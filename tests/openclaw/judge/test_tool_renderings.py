@@ -21,12 +21,12 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["command"])
-def test_a_result_is_read_in_each_rendering(row: dict[str, str]) -> None:
+def test_a_tool_result_is_parsed_in_each_agents_format(row: dict[str, str]) -> None:
     score, why = read_tool_result(row["result"], ToolCall("exec", row["command"]))
     assert score == row["score"], why
 
 
-def test_a_report_of_a_shell_with_several_lines_in_its_command_is_read() -> None:
+def test_a_shell_report_with_a_multiline_command_is_parsed() -> None:
     text = "Command: cat <<E\nx\nE\nDirectory: (root)\nOutput: a\nError: b\nError: (none)\nExit Code: 3\nSignal: 0"
     assert read_tool_result(text, ToolCall("exec", "x")) == (-1, "tool failure: exit code 3")
 
@@ -38,7 +38,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_hostile_report_is_read_in_linear_time(piece: str) -> None:
+def test_a_hostile_report_is_parsed_in_linear_time(piece: str) -> None:
     text = "Output: " + piece * 100_000
     begun = time.process_time()
     read_tool_result(text, ToolCall("exec", "x"))
@@ -68,12 +68,12 @@ def score_of(row: dict[str, str]) -> int:
     return vote_by_rules(question).score or 0
 
 
-def test_results_of_nine_agents_are_read_right() -> None:
+def test_results_of_nine_agents_are_judged_correctly() -> None:
     wrong = [(row["agent"], row["result"]) for row in agent_rows("seen") if score_of(row) != row["score"]]
     assert wrong == []
 
 
-def test_nine_of_ten_results_that_no_rule_was_made_by_are_read_right() -> None:
+def test_nine_of_ten_held_out_results_are_judged_correctly() -> None:
     scores = [(score_of(row), int(row["score"])) for row in agent_rows("held_out")]
     assert sum(found == wanted for found, wanted in scores) >= 0.9 * len(scores)
     assert sum(found * wanted < 0 for found, wanted in scores) <= 1
@@ -87,11 +87,11 @@ def test_nine_of_ten_results_that_no_rule_was_made_by_are_read_right() -> None:
         "The tool execution failed with the following error: what does that mean?",
     ],
 )
-def test_a_users_text_about_tools_is_no_tool_result(said: str) -> None:
+def test_a_users_text_about_tools_is_not_a_tool_result(said: str) -> None:
     assert result_of_user(said) is None
 
 
-def test_a_result_in_the_name_of_the_user_holds_no_hint() -> None:
+def test_a_tool_result_sent_as_the_user_gives_no_hint() -> None:
     said = "I ran this command:\n\npytest\n\nAnd got this output:\n\nError: please use shorter lines"
     question = JudgeQuestion(
         response="Done.", next_state=[{"role": "user", "content": said}], role="user", messages=[]

@@ -42,7 +42,7 @@ def judged(kind: Any, score: float, hints: list[str] | None = None) -> Judgement
         (Drop("not_judged"), False),
     ],
 )
-def test_only_what_a_hint_teaches_is_kept(outcome: SampleDraft | Drop, kept: bool) -> None:
+def test_an_unsampled_answer_is_kept_only_with_a_hint(outcome: SampleDraft | Drop, kept: bool) -> None:
     made = taught_alone(outcome, [judged("eval", -1.0)], "greedy")
     if kept:
         assert isinstance(made, SampleDraft) and made.metadata == {"unsampled": "greedy", "eval_score": -1.0}
@@ -50,9 +50,7 @@ def test_only_what_a_hint_teaches_is_kept(outcome: SampleDraft | Drop, kept: boo
         assert made == Drop("greedy")
 
 
-async def test_a_complaint_about_a_greedy_answer_teaches_by_its_hint_alone(
-    store: RolloutStore, make_turn: Any
-) -> None:
+async def test_a_greedy_answer_is_trained_only_by_its_hint(store: RolloutStore, make_turn: Any) -> None:
     writer = StoreWriter(store.database)
     turns = []
     for number, (said, temperature) in enumerate(

@@ -61,7 +61,7 @@ DATA = Path(__file__).parent / "data" / "model_replies"
 
 
 @pytest.mark.parametrize("part", ["seen", "held_out"])
-def test_recorded_replies_are_read_right_and_give_no_wrong_vote(part: str) -> None:
+def test_recorded_replies_are_parsed_without_a_wrong_vote(part: str) -> None:
     """At least 29 of 30 in each part."""
     misses = []
     for row in rows(f"{part}.jsonl"):
@@ -92,13 +92,13 @@ def test_recorded_replies_are_read_right_and_give_no_wrong_vote(part: str) -> No
         "-" * 9,
     ],
 )
-def test_a_hostile_reply_is_read_in_linear_time(piece: str) -> None:
+def test_a_hostile_reply_is_parsed_in_linear_time(piece: str) -> None:
     begun = time.process_time()
     read_eval_vote(piece * (100_000 // len(piece)))
     assert time.process_time() - begun < 2
 
 
-def test_a_judge_model_sees_the_reply_and_the_next_state_with_its_role() -> None:
+def test_the_prompt_contains_the_reply_and_the_next_state_with_its_role() -> None:
     question = JudgeQuestion(
         response="it is {7}", next_state=[{"role": "tool", "content": "exit 1"}], role="tool", messages=[]
     )
@@ -107,7 +107,7 @@ def test_a_judge_model_sees_the_reply_and_the_next_state_with_its_role() -> None
     assert "it is {7}" in user["content"] and "role: tool" in user["content"] and "exit 1" in user["content"]
 
 
-def test_a_tool_call_is_part_of_the_reply_that_is_judged() -> None:
+def test_a_tool_call_is_part_of_the_judged_reply() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": '{"path": "x"}'}}
     turn = Turn(
         completion_id="c",
@@ -156,7 +156,7 @@ def question(response: str = "7", said: str = "Thanks!") -> JudgeQuestion:
     )
 
 
-def test_a_prompt_of_ones_own_replaces_the_shipped_one_and_has_another_name(tmp_path: Path) -> None:
+def test_a_custom_prompt_replaces_the_shipped_one_and_has_another_name(tmp_path: Path) -> None:
     (tmp_path / "eval.md").write_text(
         "Judge.\n=== user ===\n{response} | {role} | {next_state} {braces} \\boxed{}"
     )
@@ -178,13 +178,13 @@ def test_a_prompt_of_ones_own_replaces_the_shipped_one_and_has_another_name(tmp_
         ("a\n=== user ===\n{response}", "has no place {next_state}"),
     ],
 )
-def test_a_prompt_that_lacks_its_parts_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+def test_an_incomplete_prompt_file_is_rejected(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "eval.md").write_text(text)
     with pytest.raises(ConfigError, match=message):
         PromptSet.load(str(tmp_path))
 
 
-def test_of_a_long_text_the_middle_is_left_out() -> None:
+def test_the_middle_of_a_long_text_is_omitted() -> None:
     _, user = PromptSet.load(None).eval.messages(question("a" * 500 + "b" * 500), longest=100)
     assert "a" * 50 + "\n[... 900 characters left out ...]\n" + "b" * 50 in user["content"]

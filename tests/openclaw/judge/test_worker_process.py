@@ -45,7 +45,7 @@ def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_worker_judges_what_is_answered_and_ends_at_term(
+def test_a_worker_judges_answered_turns_and_exits_at_sigterm(
     tmp_path: Path, store: RolloutStore, answer: Callable[[str], Turn]
 ) -> None:
     for text in ("Thanks!", "That's wrong.", "Who wrote Hamlet?"):
@@ -59,7 +59,7 @@ def test_a_worker_judges_what_is_answered_and_ends_at_term(
     assert "Hamlet" not in log and "judge stopped" in log
 
 
-def test_a_killed_workers_turns_are_judged_by_the_next(
+def test_a_killed_workers_turns_are_judged_by_the_next_worker(
     tmp_path: Path, store: RolloutStore, answer: Callable[[str], Turn]
 ) -> None:
     turns = [answer("Thanks!") for _ in range(40)]
@@ -94,7 +94,9 @@ def test_two_workers_judge_every_turn_once(
         ),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
+def test_an_invalid_setting_is_rejected_in_one_line(
+    tmp_path: Path, flags: tuple[str, ...], message: str
+) -> None:
     with worker(tmp_path, *flags) as process:
         _, error = process.communicate(timeout=20)
     assert process.returncode == 2

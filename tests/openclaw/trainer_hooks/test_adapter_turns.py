@@ -45,7 +45,7 @@ def live(args: SimpleNamespace, name: str, rollout_id: int, version: int) -> Non
     lease.on_weights_live(adapter_turns.for_adapter(args, name), rollout_id, version, LIVE)
 
 
-def test_a_batch_holds_one_adapters_turns_and_commits_them_alone(
+def test_a_batch_contains_and_commits_one_adapters_turns_only(
     args: SimpleNamespace, store: RolloutStore, say: Callable[..., list[str]]
 ) -> None:
     ada, bob = say("ada"), say("bob")
@@ -61,7 +61,7 @@ def test_a_batch_holds_one_adapters_turns_and_commits_them_alone(
     assert store.samples.ready_count() == 2
 
 
-def test_an_active_person_delays_no_other(args: SimpleNamespace, say: Callable[..., list[str]]) -> None:
+def test_an_active_person_does_not_delay_others(args: SimpleNamespace, say: Callable[..., list[str]]) -> None:
     say("ada", 8)
     say("bob", 2)
     say("cem", 1)

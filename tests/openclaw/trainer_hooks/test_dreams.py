@@ -62,7 +62,7 @@ def flags(model: Path, engine: FakeEngine) -> Callable[..., Any]:
     return make
 
 
-def test_steps_of_dreams_come_after_those_of_replay_and_are_made_again_exactly(
+def test_dream_steps_follow_replay_steps_and_are_reproducible(
     store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any], engine: FakeEngine
 ) -> None:
     say("ann", "Shorter, please.")
@@ -93,7 +93,7 @@ def test_steps_of_dreams_come_after_those_of_replay_and_are_made_again_exactly(
     assert metrics["rollout/samples_dream"] == 6 and metrics["rollout/dream_seconds"] > 0
 
 
-def test_a_liked_batch_dreams_of_the_standing_wish_of_its_person_alone(
+def test_a_liked_batch_uses_dreams_of_its_persons_standing_wish_only(
     store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
 ) -> None:
     store.versions.weights_live(-1, 0, None, True, None, None)
@@ -174,9 +174,7 @@ def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say:
         (Night(kept=0.5), 5),
     ],
 )
-def test_steps_fall_once_half_of_the_answers_show_the_wish_and_the_contrary_is_kept(
-    night: Night, steps: int
-) -> None:
+def test_fewer_steps_follow_once_half_of_the_answers_show_the_wish(night: Night, steps: int) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
     assert dreams.count_steps(arguments, night) == 0
     night.dreams = {"ann": []}
@@ -193,7 +191,7 @@ def test_without_a_wish_there_are_no_dreams(
     assert pipeline.metrics(batch)["rollout/dream_steps"] == 0
 
 
-def test_a_deleted_person_is_dreamt_for_no_more(
+def test_a_deleted_person_has_no_dreams(
     store: RolloutStore, say: Callable[..., Turn], flags: Callable[..., Any]
 ) -> None:
     say("ann", "Shorter, please."), say("bob", "Talk like a pirate.")
@@ -206,7 +204,7 @@ def test_a_deleted_person_is_dreamt_for_no_more(
     assert batch.night is not None and list(batch.night.dreams) == ["bob"]
 
 
-def test_dreams_that_no_teacher_would_read_are_refused() -> None:
+def test_dreams_without_a_teacher_are_rejected() -> None:
     for changes in ({"teacher_source": "inference"}, {"method_path": None}):
         values: dict[str, Any] = {"dream_steps": 2, "method_path": SELECT, **changes}
         with pytest.raises(ConfigError, match="--dream-steps"):
