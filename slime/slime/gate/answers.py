@@ -95,15 +95,25 @@ class AnswerCheck:
                 return
         self.liked = []
         complete = all(key(one) in self.candidate_answers for one in questions)
-        try:
-            self.judge(asked, measurements, complete)
-        except CandidateRejected:
-            self.live_right = self.right_now(questions, live, engines) if complete else None
-            raise
+        reason = self.problem(asked, measurements, complete)
+        if reason is not None and (again := self.tried(engines, live, asked)):
+            # The live answers may be of an earlier version.
+            self.live_answers |= again
+            self.live_right = (
+                share_of(questions, self.live_answers)["right"] if complete and questions else None
+            )
+            reason = self.problem(asked, measurements, complete)
+        if reason is not None:
+            raise CandidateRejected(reason, STAGE)
 
-    def judge(self, asked: Sequence[Sample], measurements: dict[str, float], complete: bool) -> None:
+    def problem(self, asked: Sequence[Sample], measurements: dict[str, float], complete: bool) -> str | None:
         """Compares the candidate's answers with the live ones, separately for questions and for people's prompts, so
-        that a large group does not hide a small one; `complete`: all questions were asked."""
+        that a large group does not hide a small one. Returns the reason to reject it; None: there is none.
+
+        Args:
+            measurements: get those of the candidate's answers.
+            complete: all questions were asked.
+        """
         measurements |= self.measured(asked, complete)[0]
         for what in (QUESTION, LIKED):
             group = [one for one in asked if purpose(one) == what]
@@ -116,7 +126,8 @@ class AnswerCheck:
                 if reason is None and what == QUESTION and complete:
                     reason = self.lost_questions(group)
                 if reason is not None:
-                    raise CandidateRejected(reason, STAGE)
+                    return reason
+        return None
 
     def look_at_wishes(
         self,
@@ -140,17 +151,6 @@ class AnswerCheck:
         before = self.history.compared_with(QUESTION, right_answers(questions, self.live_answers))
         now = right_answers(questions, self.candidate_answers)
         return lost_more("questions are answered wrong", before, now, QUESTION, self.args)
-
-    def right_now(
-        self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]
-    ) -> float | None:
-        """Returns the share of right answers of the live weights, asked again because `live_answers` may be of an
-        earlier version."""
-        answers = self.tried(engines, live, questions)
-        if not answers:
-            return None
-        self.live_answers |= answers
-        return share_of(questions, answers)["right"]
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Returns the measurements of the candidate, and of the live weights."""

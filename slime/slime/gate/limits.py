@@ -31,6 +31,8 @@ NEAR = 0.25
 """Share of a limit from which an update is examined more closely."""
 SURPRISE = 0.5
 """Allowed change of the mean log-prob of greedy answers, nats a token."""
+ERRORS = 3.0
+"""Standard errors by which a mean of few answers may be beyond its limit: two short answers differ by chance."""
 FACTOR = 4.0
 """Largest allowed ratio of the next change to the largest accepted one."""
 ENOUGH = 5
@@ -83,10 +85,14 @@ def bad_answers(
     for name, what in SHARES.items():
         if measurements[name] > live[name] + max(WORSE, one):
             return f"{measurements[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
-    least, most = lengths_allowed(live)
-    if not least <= measurements["length"] <= most:
+    (least, most), mean = lengths_allowed(live), measurements["length"]
+    lengths_by_chance = [
+        ERRORS * math.hypot(measurements["length_error"], ratio * live["length_error"]) for ratio in LENGTHS
+    ]
+    if not least - lengths_by_chance[0] <= mean <= most + lengths_by_chance[1]:
         return f"answers have {measurements['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
-    if not abs(measurements["surprise"] - live["surprise"]) <= SURPRISE:
+    by_chance = ERRORS * math.hypot(measurements["surprise_error"], live["surprise_error"])
+    if not abs(measurements["surprise"] - live["surprise"]) <= max(SURPRISE, by_chance):
         return (
             f"the candidate's own tokens are {measurements['surprise']:.2g} nats unlikely, "
             f"the live ones {live['surprise']:.2g}"

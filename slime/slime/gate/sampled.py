@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -38,9 +40,9 @@ def measure_sampled(
 
     Returns:
         Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script
-            than
-        those of the live answer), `same` (of the commonest answer); `length` in tokens; `surprise`, nats a token;
-        `answers`, how many; `right` and `questions` where an answer is known.
+        than those of the live answer), `same` (of the commonest answer); `length` in tokens and `surprise` in nats a
+        token, with their standard errors (`length_error`, `surprise_error`; infinite for one value); `answers`, how
+        many; `right` and `questions` where an answer is known.
     """
     count = len(answers)
     measurements = {
@@ -53,12 +55,19 @@ def measure_sampled(
         )
         / count,
         "same": Counter(answer.text for answer in answers).most_common(1)[0][1] / count,
-        "length": sum(len(answer.ids) for answer in answers) / count,
         "answers": float(count),
     }
-    tokens = sum(len(answer.log_probs) for answer in answers)
-    measurements["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
+    of_tokens = [-value for answer in answers for value in answer.log_probs]
+    for name, values in (("length", [float(len(answer.ids)) for answer in answers]), ("surprise", of_tokens)):
+        measurements[name], measurements[f"{name}_error"] = mean_and_error(values)
     return measurements | share_right(answers, expected)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean (0 of none) and its standard error; infinite for fewer than two values."""
+    if len(values) < 2:
+        return sum(values), math.inf
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
 def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dict[str, float]:

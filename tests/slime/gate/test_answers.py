@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,16 @@ def test_without_a_better_version_training_continues_from_the_worse_live_one(
         CandidateRejected, match="62% of the questions are answered right, of the best version 75%"
     ):
         run.publish(engine)
+
+
+def test_a_candidate_is_not_rejected_for_answers_of_an_earlier_version(loop: Callable[..., Loop]) -> None:
+    run, engine = loop(), Engine()
+    run.publish(engine)
+    answers = run.gate.answers.live_answers
+    for name, answer in answers.items():
+        answers[name] = replace(answer, ids=[7] * 20)
+    assert run.publish(engine)["length"] == 3
+    assert len(run.gate.answers.live_answers["0"].ids) == 3, "the live weights are asked again"
 
 
 def test_a_missing_good_version_does_not_stop_training(loop: Callable[..., Loop]) -> None:

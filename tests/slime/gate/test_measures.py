@@ -120,3 +120,27 @@ def test_of_few_answers_one_may_be_wrong_in_form_and_two_may_not() -> None:
         new = [tried(one.text, ended=False) for one in old[:count]] + old[count:]
         found = bad_answers(measure_sampled(new, [None] * 8, old), live, None, ARGS)
         assert (found is None) if reason is None else reason in str(found)
+
+
+def test_two_short_answers_may_differ_as_they_do_by_chance_but_ten_may_not() -> None:
+    now = [Tried(list(range(6)), [-0.1, -1.2, 0.0, -0.3, -0.02, -0.1], "a", True)]
+    live = [Tried(list(range(7)), [-2.5, -0.1, -3.0, -0.02, -0.6, -0.3, -0.1], "b", True)]
+
+    def reason(count: int) -> str | None:
+        measured = [measure_sampled(one * count, [None] * count, live * count) for one in (now, live)]
+        return bad_answers(measured[0], measured[1], None, ARGS)
+
+    assert reason(2) is None
+    assert "nats unlikely" in str(reason(10))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_bad"), [((2, 9), False), ((3, 3), True), ((60, 300), False), ((300, 310), True)]
+)
+def test_a_mean_length_of_two_answers_counts_if_both_are_alike(
+    lengths: tuple[int, int], is_bad: bool
+) -> None:
+    live = [tried("a", ids=list(range(number))) for number in (28, 32)]
+    now = [tried(f"b{number}", ids=list(range(number))) for number in lengths]
+    measured = [measure_sampled(one, [None] * 2, live) for one in (now, live)]
+    assert (bad_answers(measured[0], measured[1], None, ARGS) is not None) == is_bad
