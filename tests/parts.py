@@ -55,8 +55,12 @@ WITH_PROCESSES = (
     "test_worker_process.py",
 )
 """Slow files in these folders."""
-WHOLE = (
+WHOLE_LOOPS = (
     "system/",
+    "lab/e2e/",
+    "openclaw_client/",
+)
+WHOLE_TRAINING = (
     "slime/test_training_run.py",
     "slime/gate/test_run.py",
     "slime/test_resume.py",
@@ -64,10 +68,10 @@ WHOLE = (
     "slime/ray/",
     "slime/engines/sglang/test_broadcast_run.py",
     "slime/processes/",
-    "lab/e2e/",
-    "openclaw_client/",
 )
-"""Full runs, clusters and supervisors: many processes that mostly wait. They run in sequence, next to the others."""
+WHOLE = (*WHOLE_LOOPS, *WHOLE_TRAINING)
+"""Full runs, clusters and supervisors: many processes that mostly wait. They run in two sequences, next to the others; a
+single sequence would be the longest queue, and end alone."""
 TOGETHER = (
     ("slime/training/megatron/",),
     (
@@ -82,10 +86,11 @@ TOGETHER = (
     ),
     ("slime/engines/embedded/",),
     ("slime/rollout/",),
+    ("openclaw/http/", "openclaw/clients/test_error_matchers.py"),
     ("swe_rl/",),
 )
-"""Each row shares an expensive start, made once per process: a forked trainer, PostgreSQL, an engine, or packages of
-sandboxes."""
+"""Each row shares an expensive start, made once per process: a forked trainer, PostgreSQL, an engine, the packages of
+clients, or packages of sandboxes."""
 LONG = (
     "repository/test_style.py",
     "lab/long/",
@@ -105,18 +110,17 @@ def is_quick(path: Path) -> bool:
 def rank(path: Path) -> int:
     """Returns the order of files in several processes: full runs, then those of `TOGETHER` and `LONG`, then the
     others."""
-    queues = (WHOLE, *TOGETHER, *((name,) for name in LONG))
+    queues = (WHOLE_LOOPS, WHOLE_TRAINING, *TOGETHER, *((name,) for name in LONG))
     place = _place(path)
     return next((at for at, names in enumerate(queues) if place.startswith(names)), len(queues))
 
 
 def queue(path: Path) -> str:
-    """Returns the queue of a file, which runs in sequence in one process: full runs, one row of `TOGETHER`, or a
-    single file."""
+    """Returns the queue of a file, which runs in sequence in one process: full runs of one kind, one row of
+    `TOGETHER`, or a single file."""
     place = _place(path)
-    if place.startswith(WHOLE):
-        return "whole runs"
-    return next((names[0] for names in TOGETHER if place.startswith(names)), str(path))
+    rows = (WHOLE_LOOPS, WHOLE_TRAINING, *TOGETHER)
+    return next((names[0] for names in rows if place.startswith(names)), str(path))
 
 
 def _place(path: Path) -> str:

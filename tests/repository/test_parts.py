@@ -33,4 +33,16 @@ def test_tests_that_share_a_trainer_process_are_in_one_queue() -> None:
         for name in ("slime/training/core/test_objects.py", "slime/vision/test_ranks.py")
     ]
     assert queues[0] == queues[1] != parts.queue(TESTS / "slime/vision/test_trainer.py")
-    assert parts.queue(TESTS / "system/test_loop.py") == parts.queue(TESTS / "lab/e2e/test_scenario.py")
+
+
+def test_whole_loops_and_training_runs_are_in_two_queues() -> None:
+    loops, again, runs, more = (
+        parts.queue(TESTS / name)
+        for name in (
+            "system/test_loop.py",
+            "lab/e2e/test_scenario.py",
+            "slime/test_training_run.py",
+            "slime/ray/test_stop.py",
+        )
+    )
+    assert loops == again != runs == more

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import anthropic
-
 from tests.fakes.running_gateway import RunningGateway
 
 Json = dict[str, Any]
@@ -91,6 +89,8 @@ def responses(
 def messages(
     gateway: RunningGateway, talk: list[Json], stream: bool, forced: str | None = None, most: int = 500
 ) -> Answer:
+    import anthropic  # 3,000 modules, for the process that runs these tests
+
     tools: Any = [{"name": name, "input_schema": SCHEMA} for name in ("weather", "time")]
     asked: Json = {"model": MODEL, "messages": talk, "tools": tools, "max_tokens": most}
     if forced:

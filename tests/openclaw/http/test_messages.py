@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from tests.fakes.running_gateway import RunningGateway
+
+if TYPE_CHECKING:
+    import anthropic
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
@@ -16,6 +18,8 @@ TOOLS: list[Any] = [{"name": "read", "description": "reads", "input_schema": {"t
 
 
 def client(gateway: RunningGateway) -> anthropic.Anthropic:
+    import anthropic  # 3,000 modules, for the process that runs these tests
+
     return anthropic.Anthropic(base_url=gateway.url, api_key="secret-key", max_retries=0)
 
 
@@ -109,6 +113,8 @@ def test_tokens_are_counted_without_an_answer(gateway: RunningGateway) -> None:
     ],
 )
 def test_errors_have_anthropics_format(gateway: RunningGateway, options: dict[str, Any], word: str) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.BadRequestError, match=word) as caught:
         ask(gateway, **options)
     assert caught.value.body["type"] == "error"  # type: ignore[index]
@@ -118,6 +124,8 @@ def test_errors_have_anthropics_format(gateway: RunningGateway, options: dict[st
 def test_a_wrong_key_has_its_status_and_another_model_name_is_accepted(
     keyed: RunningGateway,
 ) -> None:
+    import anthropic
+
     wrong = anthropic.Anthropic(base_url=keyed.url, api_key="other", max_retries=0)
     with pytest.raises(anthropic.AuthenticationError):
         wrong.messages.create(model="small-qwen3", messages=HELLO, max_tokens=5)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import pytest
-from langchain_openai import ChatOpenAI
 
 from tests.fakes.chat_client import HELLO, MODEL, ask, streamed
 from tests.fakes.running_gateway import KEY, RunningGateway
@@ -43,6 +41,8 @@ def test_each_of_several_answers_adds_its_reasoning(gateway: RunningGateway, rea
 
 @STREAMED
 def test_langchain_parses_both_counts(gateway: RunningGateway, reasoning: int, stream: bool) -> None:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, model=MODEL, stream_usage=True)
     if stream:
         chunks = list(model.stream("hello"))
@@ -67,6 +67,8 @@ def test_responses_count_cached_and_reasoning_tokens(
 def test_messages_count_uncached_tokens_as_input(
     gateway: RunningGateway, reasoning: int, stream: bool
 ) -> None:
+    import anthropic
+
     asked: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 200}
     asked["thinking"] = {"type": "enabled", "budget_tokens": 1024}
     with anthropic.Anthropic(base_url=gateway.url, api_key=KEY, max_retries=0) as client:

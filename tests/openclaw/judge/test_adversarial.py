@@ -63,11 +63,13 @@ def seconds_of(pattern: re.Pattern[Any], text: str) -> float:
 
 def test_all_regular_expressions_handle_hostile_texts_in_time() -> None:
     slow = []
+    wholes = {unit: (unit * LONG)[:LONG] + "\x00" for unit in UNITS}
+    judged = {unit: bounded(whole) for unit, whole in wholes.items()}
     for pattern, module in patterns().items():
-        for unit in UNITS:
-            whole = (unit * LONG)[:LONG] + "\x00"
-            text = bounded(whole) if module.startswith("openclaw.judge") else whole[:6000]
-            if min(seconds_of(pattern, text) for _ in range(2)) > SECONDS:
+        for unit, whole in wholes.items():
+            text = judged[unit] if module.startswith("openclaw.judge") else whole[:6000]
+            # a second time only if the first was slow, which a busy machine may cause
+            if all(seconds_of(pattern, text) > SECONDS for _ in range(2)):
                 slow.append((module, pattern.pattern[:60], unit))
     assert slow == []
 

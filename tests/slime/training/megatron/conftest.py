@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
-
 VOCABULARY = 63  # not divisible by two
 LLAMA3 = {
     "rope_type": "llama3",
@@ -75,6 +73,12 @@ def run_ranks(tmp_path: Path, megatron_forks: Forks) -> RunRanks:
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def needs_megatron() -> None:
+    """Not at collection: each process of a run collects these tests, and one runs them."""
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
 
 
 @pytest.fixture(scope="session")

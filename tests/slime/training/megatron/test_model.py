@@ -22,8 +22,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from slime.engines.embedded.model import ModelError, build_model
 from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
-from slime.training.megatron import attention
-from slime.training.megatron.weights import WeightMap
 from slime.types import Sample
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
@@ -31,6 +29,7 @@ from tests import ROOT
 from tests.fakes.fixtures import GradientsOf, MakeArgs, MakeSamples, MakeTrainer
 
 if TYPE_CHECKING:
+    from slime.training.megatron.weights import WeightMap
     from slime.training.trainer import Trainer
 
 
@@ -104,6 +103,8 @@ def test_weights_round_trip_through_the_backend(
 def test_an_export_gathers_one_parameter_at_a_time(
     make_trainer: MakeTrainer, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    from slime.training.megatron import weights
+
     gathered: list[StorageWeakRef] = []
 
     def gather(self: WeightMap, entry: object, own: torch.Tensor) -> list[torch.Tensor]:
@@ -111,7 +112,7 @@ def test_an_export_gathers_one_parameter_at_a_time(
         gathered.append(StorageWeakRef(part.untyped_storage()))
         return [part]
 
-    monkeypatch.setattr(WeightMap, "_all_parts", gather)
+    monkeypatch.setattr(weights.WeightMap, "_all_parts", gather)
     alive = []
     for _, tensor in make_trainer(hf_checkpoint=folders[name]).whole_weights(None).tensors:
         del tensor
@@ -405,6 +406,8 @@ def test_ranks_that_do_not_divide_the_model_are_refused(
 def test_gathered_tokens_need_no_communication_in_the_backward_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from slime.training.megatron import attention
+
     def copies(whole: torch.Tensor, mine: torch.Tensor, group: object) -> None:
         for part in whole.chunk(3):
             part.copy_(mine)

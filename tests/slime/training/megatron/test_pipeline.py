@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from slime.training.megatron import weights
 from tests.fakes.fixtures import MakeArgs, MakeSamples, RunRanks
 
 RANKS = """
@@ -69,6 +68,8 @@ def test_stages_process_all_packs_before_results_are_sent_and_send_weights_in_bu
 def test_tensors_of_any_size_and_dtype_round_trip_through_buckets(
     monkeypatch: pytest.MonkeyPatch, bucket: int
 ) -> None:
+    from slime.training.megatron import weights
+
     monkeypatch.setattr(weights, "BUCKET", bucket)
     kinds = (torch.bfloat16, torch.float32, torch.bfloat16, torch.float64)
     given = {f"weight{i}": torch.randn(i + 1, 3, dtype=kind) for i, kind in enumerate(kinds)}
