@@ -51,7 +51,7 @@ class Settings:
     port: int = flag(30000, "Port to listen on.", env=("PORT", "OPENCLAW_PORT"), least=0, most=65535)
     backend: str | None = flag(
         None,
-        "Engine to launch; embedded when no --engine-url is given.",
+        "Engine to launch; embedded if no --engine-url is given.",
         choices=("embedded",),
         instead="this server launches the embedded engine alone. Start another one by itself (SGLang: python -m "
         "slime.engines.launch --backend sglang --model-path FOLDER --port 30010) and name it: --engine-url "
@@ -60,12 +60,10 @@ class Settings:
     engine_url: tuple[str, ...] = flag(
         (), "Use this running engine instead of launching one; repeatable.", unit="URL"
     )
-    enable_rl_intercept: bool = flag(False, "Record every turn in the rollout buffer, to train on.")
+    enable_rl_intercept: bool = flag(False, "Record every turn in the rollout buffer, for training.")
     rl_buffer_dir: str | None = flag(None, BUFFER_DIR, env=("RL_BUFFER_DIR",), unit="path")
     rl_buffer_url: str | None = flag(None, BUFFER_URL, env=("RL_BUFFER_URL",), unit="URL")
-    run_dir: str | None = flag(
-        None, "Folder of the run, read for /admin/processes.", env=("RUN_DIR",), unit="path"
-    )
+    run_dir: str | None = flag(None, "Run folder, read by /admin/processes.", env=("RUN_DIR",), unit="path")
     served_model_name: str | None = flag(
         None, "Name of the model in the API; default: the folder's name.", env=("SERVED_MODEL_NAME",)
     )
@@ -76,13 +74,13 @@ class Settings:
     )
     adapter: tuple[str, ...] = flag(
         (),
-        "Serve the LoRA adapter of a folder (PEFT's form) as MODEL:NAME; repeatable.",
+        "Serve the LoRA adapter of a folder (PEFT format) as MODEL:NAME; repeatable.",
         env=("ADAPTERS",),
         unit="NAME=FOLDER",
     )
     max_loaded_adapters: int | None = flag(
         None,
-        "Adapters in the launched engine's memory; others are read on request; default: 64.",
+        "Adapters in the launched engine's memory; others are loaded on request; default: 64.",
         env=("MAX_LOADED_ADAPTERS",),
         least=1,
     )
@@ -96,69 +94,69 @@ class Settings:
     policy_id: str = flag("policy", "Name of the trained policy, stored with every turn.", env=("POLICY_ID",))
     temperature: float | None = flag(
         None,
-        "Sampling temperature where a request names none; default: the model's, else 0.6.",
+        "Default sampling temperature of requests; default: the model's, else 0.6.",
         env=("DEFAULT_TEMPERATURE",),
         least=0,
         most=2,
     )
     min_temperature: float = flag(
         0.0,
-        "Lowest sampling temperature, which replaces lower ones; scores of answers at 0 cannot be trained.",
+        "Minimum temperature, to which lower ones are raised; answers at 0 cannot be trained by scores.",
         env=("MIN_TEMPERATURE",),
         least=0,
         most=2,
     )
     max_tokens_default: int | None = flag(
         None,
-        "Longest answer where a request names none; default: what the context has left.",
+        "Default limit of an answer; default: the rest of the context.",
         env=("MAX_TOKENS_DEFAULT",),
         unit="tokens",
         least=1,
     )
     context_length: int | None = flag(
         None,
-        "Longest prompt and answer together; default: the model's.",
+        "Most tokens of prompt and answer together; default: the model's.",
         env=("CONTEXT_LENGTH",),
         unit="tokens",
         least=1,
     )
     default_turn_type: str = flag(
         "main",
-        "Type of a turn whose request names none: main is trained, side is not.",
+        "Default type of a turn: main is trained, side is not.",
         env=("DEFAULT_TURN_TYPE",),
         choices=("main", "side"),
     )
     memory: bool = flag(
         False,
-        "Add preferences from a person's complaints to their prompts, until the weights hold them.",
+        "Add preferences from a person's complaints to their prompts, until the weights contain them.",
     )
     session_ttl: float = flag(
         900.0,
-        "Idle time after which a conversation ends and is no longer matched by its transcript.",
+        "Idle time after which a conversation ends and its transcript is no longer matched.",
         env=("SESSION_TTL",),
         unit="seconds",
         least=0.001,
     )
     request_timeout: float = flag(
         600.0,
-        "Longest time of one request, waiting for engines included.",
+        "Longest time of one request, including the wait for engines.",
         env=("REQUEST_TIMEOUT",),
         unit="seconds",
         least=0.001,
     )
-    durable: bool = flag(False, "Survive power loss too: fsync every turn.", env=("DURABLE",))
+    durable: bool = flag(False, "Survive a power loss too: fsync every turn.", env=("DURABLE",))
     allow_no_key: bool = flag(
-        False, "Listen beyond this machine although no key is set.", env=("ALLOW_NO_KEY",)
+        False, "Listen on other interfaces than loopback even without a key.", env=("ALLOW_NO_KEY",)
     )
     log_level: str = flag(
         "info",
-        "How much is logged to stderr.",
+        "Lowest level logged to stderr.",
         env=("LOG_LEVEL",),
         choices=("debug", "info", "warning", "error"),
     )
     max_body_bytes: int = flag(
         8 << 20,
-        "Longest request body; a longer one is refused (413).",
+        "Longest request body; longer ones are rejected (413).",
         env=("MAX_BODY_BYTES",),
         unit="bytes",
         least=1,
@@ -166,13 +164,13 @@ class Settings:
     max_messages: int = flag(10_000, "Most messages in one request.", env=("MAX_MESSAGES",), least=1)
     rate_limit: float = flag(
         0.0,
-        "Requests a minute per key (per address without keys); 0: no limit.",
+        "Requests per minute and key (address without keys); 0: no limit.",
         env=("RATE_LIMIT",),
         least=0,
     )
     max_running: int = flag(
         512,
-        "Answers sampled at a time; other main turns wait, side turns wait beyond half.",
+        "Answers sampled concurrently; other main turns wait, side turns wait beyond half.",
         env=("MAX_RUNNING",),
         least=1,
     )
@@ -191,13 +189,13 @@ class Settings:
     )
     allowed_hosts: tuple[str, ...] = flag(
         (),
-        "Without keys: another host name for this server; repeatable. Always allowed: addresses, "
-        "localhost, names without a dot, .local, .internal, .lan, .home.arpa.",
+        "Without keys: another host name of this server; repeatable. Always allowed: "
+        "addresses, localhost, names without a dot, .local, .internal, .lan, .home.arpa.",
         env=("ALLOWED_HOSTS",),
     )
     cors_origin: tuple[str, ...] = flag(
         (),
-        "Web site whose pages may use the API, not /admin, such as https://chat.example.com; repeatable.",
+        "Web site whose pages may use the API (not /admin), such as https://chat.example.com; repeatable.",
         env=("CORS_ORIGINS",),
     )
     client_timeout: float = flag(
@@ -209,7 +207,8 @@ class Settings:
     )
     trusted_proxies: str | None = flag(
         None,
-        "Addresses of proxies, with commas, whose X-Forwarded-For names the client for limits; default: no proxy.",
+        "Addresses of trusted proxies, separated by commas, whose X-Forwarded-For gives the "
+        "client for limits; default: none.",
         env=("FORWARDED_ALLOW_IPS",),
         variable_only=True,
     )
@@ -228,7 +227,7 @@ class Settings:
     )
     otel_content: str | None = flag(
         None,
-        "true (or SPAN_ONLY, SPAN_AND_EVENT): put what people and the model wrote into these spans.",
+        "true (or SPAN_ONLY, SPAN_AND_EVENT): include messages of user and model in these spans.",
         env=("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",),
         variable_only=True,
     )
@@ -239,17 +238,20 @@ class Settings:
         variable_only=True,
     )
     listen_pid: int | None = flag(
-        None, "Set with it: the process that it is for.", env=("LISTEN_PID",), variable_only=True
+        None,
+        "Set by systemd's socket activation: id of the process that gets the sockets.",
+        env=("LISTEN_PID",),
+        variable_only=True,
     )
     inherited_state: str | None = flag(
         None,
-        "Set by the server for itself when SIGHUP replaces it.",
+        "Set by the server itself when SIGHUP replaces it.",
         env=("OPENCLAW_DOOR",),
         variable_only=True,
     )
     api_key: str | None = flag(
         None,
-        "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
+        "Key that clients must send (Authorization: Bearer KEY); without one, no key is required.",
         env=("SGLANG_API_KEY", "OPENCLAW_API_KEY"),
         variable_only=True,
     )

@@ -89,8 +89,8 @@ class Checked:
 
     folder: Path = flag(TASKS, "tasks as DOMAIN/ID.json", positional=True)
     parallel: int = flag(8, "episodes at a time")
-    only: list[str] = flag([], "these tasks alone", unit="ID")
-    backend: Backend = flag("playwright", "who drives the browser")
+    only: list[str] = flag([], "check only these tasks", unit="ID")
+    backend: Backend = flag("playwright", "browser driver")
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -107,9 +107,11 @@ class Converted:
         aliases=("--output_dir",),
         unit="path",
     )
-    share: float = flag(SHARE, "of tasks that are held out; 0 holds none out")
-    seed: str = flag(SEED, "of the split")
-    desktop: bool = flag(False, "also tasks for SCREENSHOT_BACKEND=xvfb, with other programs than a browser")
+    share: float = flag(SHARE, "share of tasks to hold out; 0: none")
+    seed: str = flag(SEED, "seed of the split")
+    desktop: bool = flag(
+        False, "also convert tasks for SCREENSHOT_BACKEND=xvfb, which use programs other than a browser"
+    )
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -50,7 +50,7 @@ class GuiFlags:
     )
     gui_observation_type: ObservationType = flag(
         "a11y_tree",
-        "what the model is shown: the accessibility tree as text, a picture, or both",
+        "observation of the model: the accessibility tree as text, a screenshot, or both",
         env=("GUI_OBSERVATION_TYPE",),
     )
     gui_coordinate_type: Literal["relative", "absolute", "tags"] = flag(
@@ -58,49 +58,56 @@ class GuiFlags:
         "coordinates in actions: 0 to 999, pixels, or element numbers of the tree",
         env=("GUI_COORDINATE_TYPE",),
     )
-    gui_screen_width: int = flag(1280, "pixels", env=("GUI_SCREEN_WIDTH",), least=200, most=4096)
-    gui_screen_height: int = flag(800, "pixels", env=("GUI_SCREEN_HEIGHT",), least=200, most=4096)
+    gui_screen_width: int = flag(
+        1280, "width of the screen, pixels", env=("GUI_SCREEN_WIDTH",), least=200, most=4096
+    )
+    gui_screen_height: int = flag(
+        800, "height of the screen, pixels", env=("GUI_SCREEN_HEIGHT",), least=200, most=4096
+    )
     gui_tasks_dir: str | None = flag(
         None,
-        "folder of tasks in OSWorld's JSON, DOMAIN/ID.json, for rows that name them",
+        "folder of tasks in OSWorld's JSON (DOMAIN/ID.json) that prompt rows name",
         env=("GUI_TEST_CONFIG_BASE_DIR",),
     )
-    gui_tree_chars: int = flag(6000, "of the accessibility tree that is shown at most", least=200)
+    gui_tree_chars: int = flag(6000, "most characters of the accessibility tree in an observation", least=200)
     gui_wait_after_reset: float = flag(
-        0.0, "seconds before the first look", env=("GUI_WAIT_AFTER_RESET",), least=0
+        0.0, "seconds before the first observation", env=("GUI_WAIT_AFTER_RESET",), least=0
     )
     gui_sleep_after_execution: float = flag(
         0.0, "seconds after each action", env=("GUI_SLEEP_AFTER_EXECUTION",), least=0
     )
     gui_eval_max_steps: int | None = flag(
-        None, "the same of an evaluation (default: --gui-max-steps)", env=("GUI_EVAL_MAX_STEPS",), least=1
+        None,
+        "turns of the model in an evaluation episode (default: --gui-max-steps)",
+        env=("GUI_EVAL_MAX_STEPS",),
+        least=1,
     )
     gui_eval_wait_after_reset: float | None = flag(
         None,
-        "the same of an evaluation (default: --gui-wait-after-reset)",
+        "seconds before the first observation in evaluations (default: --gui-wait-after-reset)",
         env=("GUI_EVAL_WAIT_AFTER_RESET",),
         least=0,
     )
     gui_eval_sleep_after_execution: float | None = flag(
         None,
-        "the same of an evaluation (default: --gui-sleep-after-execution)",
+        "seconds after each action in evaluations (default: --gui-sleep-after-execution)",
         env=("GUI_EVAL_SLEEP_AFTER_EXECUTION",),
         least=0,
     )
     gui_max_image_history_length: int | None = flag(
         None,
-        "newest screenshots in the prompt, one sample a turn (default: all, one sample an episode)",
+        "newest screenshots in the prompt; needs one sample per turn (default: all)",
         env=("GUI_MAX_IMAGE_HISTORY_LENGTH",),
         least=1,
     )
     gui_result_dir: str | None = flag(
         None,
-        "folder of recordings: a picture of each turn, and pages that show them",
+        "folder of recordings: a screenshot of each turn, and HTML pages that show them",
         env=("GUI_RESULT_DIR",),
     )
     env_server_url: str | None = flag(
         None,
-        "address of a pool of screens, or of a router over several",
+        "address of a screen pool, or of a router over several",
         env=("GUI_ENV_SERVER_URL", "ENV_SERVER_URL"),
     )
     env_server_key: str | None = flag(None, "key of that pool", env=("GUI_ENV_SERVER_KEY", "ENV_SERVER_KEY"))

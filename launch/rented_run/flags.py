@@ -26,11 +26,11 @@ class RentedFlags:
     )
     lora_rank: int = flag(32, "rank of the adapter", env=("LORA_RANK",), least=1)
     teacher_model_name: str = flag(
-        "", "teacher; the base model itself is the only one", env=("TEACHER_MODEL_NAME",)
+        "", "teacher model; only the base model itself is supported", env=("TEACHER_MODEL_NAME",)
     )
     learning_rate: float = flag(1e-4, "learning rate", env=("LEARNING_RATE",), above=0)
     batch_size: int = flag(4, "turns a step", env=("BATCH_SIZE",), least=1)
-    max_steps: int = flag(1000, "steps, after which the run ends", env=("MAX_STEPS",), least=1)
+    max_steps: int = flag(1000, "steps after which the run ends", env=("MAX_STEPS",), least=1)
     loss_fn: str = flag("ppo", "ppo, importance_sampling or cispo", env=("LOSS_FN",))
     eps_clip: float = flag(0.2, "lower clip of the ratio", env=("EPS_CLIP",), above=0)
     eps_clip_high: float = flag(0.28, "upper clip of the ratio", env=("EPS_CLIP_HIGH",), above=0)
@@ -38,12 +38,12 @@ class RentedFlags:
         0.02, "weight of the KL to the base model; 0: none", env=("KL_LOSS_COEF",), least=0
     )
     save_interval: int = flag(
-        20, "steps between two states that a run can go on from", env=("SAVE_INTERVAL",), least=1
+        20, "steps between two states from which a run can resume", env=("SAVE_INTERVAL",), least=1
     )
     resume_from_ckpt: str = flag(
-        "", "address of a state, or folder of a checkpoint, to begin with", env=("RESUME_FROM_CKPT",)
+        "", "address of a saved state, or folder of a checkpoint, to start from", env=("RESUME_FROM_CKPT",)
     )
-    resume: bool = flag(False, "go on with the newest checkpoint of RUN_DIR; without one nothing starts")
+    resume: bool = flag(False, "resume from the newest checkpoint of RUN_DIR; fails if there is none")
     w_opd: float = flag(
         1.0, "weight of the teacher in combine and hybrid", env=("OPENCLAW_COMBINE_W_OPD",), least=0
     )
@@ -51,13 +51,13 @@ class RentedFlags:
         1.0, "weight of the rewards in combine and hybrid", env=("OPENCLAW_COMBINE_W_RL",), least=0
     )
     train_epochs: int = flag(1, "passes over each batch", env=("TRAIN_EPOCHS",), least=1)
-    eval_mode: bool = flag(False, "opd asks for scores too, for the curve alone", env=("EVAL_MODE",))
+    eval_mode: bool = flag(False, "with opd, also request scores, for the plot only", env=("EVAL_MODE",))
     judge_backend: str = flag(
         "engine",
         "engine: the base model at the service; rules: no model; openai: JUDGE_URL",
         env=("JUDGE_BACKEND",),
     )
-    prm_m: int = flag(3, "votes a turn", env=("PRM_M",), least=1)
+    prm_m: int = flag(3, "votes per turn", env=("PRM_M",), least=1)
     prm_temperature: float = flag(0.6, "temperature of the judge", env=("PRM_TEMPERATURE",), least=0)
     prm_max_tokens: int = flag(4096, "tokens of the judge's reply", env=("PRM_MAX_TOKENS",), least=1)
     proxy_host: str = flag("0.0.0.0", "address to listen on", env=("PROXY_HOST", "HOST"))
@@ -65,27 +65,27 @@ class RentedFlags:
     served_model_name: str = flag("", "name of the model in the API", env=("SERVED_MODEL_NAME",))
     temperature: float = flag(
         1.0,
-        "where a request names none; log-probs are those of 1",
+        "default temperature of requests; log-probs are those of 1",
         env=("DEFAULT_TEMPERATURE",),
         least=0,
         most=2,
     )
     stream_tokens: int = flag(
         0,
-        "tokens that are streamed at a time; 0: an answer comes as a whole",
+        "tokens per streamed chunk; 0: send the whole answer at once",
         env=("STREAM_TOKENS",),
         least=0,
     )
     record_dir: str = flag("", "run folder (default: runs/CLOUD_METHOD)", env=("RUN_DIR", "RECORD_DIR"))
     prices: str = flag("", "JSON file of prices, see README.md", env=("PRICES",))
     max_cost: float | None = flag(None, "US dollars after which training stops", env=("MAX_COST",), above=0)
-    gate: bool = flag(False, "examine each version before it goes live; costs tokens", env=("GATE",))
+    gate: bool = flag(False, "check each version before it goes live; costs tokens", env=("GATE",))
     wandb_project: str = flag("", "log to this project of Weights & Biases", env=("WANDB_PROJECT",))
     wandb_run_name: str = flag("", "name of the run there", env=("WANDB_RUN_NAME",))
-    wandb_disabled: bool = flag(False, "log nothing there, whatever the project", env=("WANDB_DISABLED",))
+    wandb_disabled: bool = flag(False, "disable logging to Weights & Biases", env=("WANDB_DISABLED",))
     dry_run: bool = flag(
         False,
-        "check everything that can be known here, show the driver's command, start nothing",
+        "validate all settings, print the driver's command, start nothing",
         env=("DRY_RUN",),
     )
 

@@ -22,7 +22,7 @@ class CombineFlags:
     )
     combine_w_opd: float = flag(
         1.0,
-        "weight of the teacher in combine; at 0 it does not run",
+        "weight of the teacher in combine; 0 disables it",
         env=("OPENCLAW_COMBINE_W_OPD",),
         least=0,
     )
@@ -39,7 +39,7 @@ class TopkSelectFlags:
     topk_w_rl: float = flag(1.0, "weight of the rewards in topk_select", env=("OPENCLAW_TOPK_W_RL",), least=0)
     topk_w_opd: float = flag(
         1.0,
-        "weight of the teacher in topk_select; at 0 it does not run",
+        "weight of the teacher in topk_select; 0 disables it",
         env=("OPENCLAW_TOPK_W_OPD",),
         least=0,
     )

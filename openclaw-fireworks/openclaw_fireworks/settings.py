@@ -46,30 +46,32 @@ class FireworksFlags(RentedFlags):
         "training shape, by its resource name",
         env=("TRAINING_SHAPE_ID",),
     )
-    deployment: str = flag("openclaw-serving", "name of the deployment that answers", env=("DEPLOYMENT_ID",))
+    deployment: str = flag("openclaw-serving", "name of the serving deployment", env=("DEPLOYMENT_ID",))
     lora_rank: int = flag(32, "rank of the adapter", env=("LORA_RANK",), least=0)
     learning_rate: float = flag(1e-5, "learning rate", env=("LEARNING_RATE",), above=0)
-    batch_size: int = flag(16, "turns that are collected at a time", env=("ROLLOUT_BATCH_SIZE",), least=1)
+    batch_size: int = flag(16, "turns per collected batch", env=("ROLLOUT_BATCH_SIZE",), least=1)
     gradient_accumulation: int = flag(
-        1, "collected batches that one step trains on", env=("GRADIENT_ACCUMULATION",), least=1
+        1, "collected batches per optimizer step", env=("GRADIENT_ACCUMULATION",), least=1
     )
-    max_steps: int = flag(0, "steps, after which the run ends; 0: none", env=("MAX_STEPS",), least=0)
+    max_steps: int = flag(0, "steps after which the run ends; 0: no limit", env=("MAX_STEPS",), least=0)
     weight_sync_interval: int = flag(
-        1, "steps between two versions that go live", env=("WEIGHT_SYNC_INTERVAL",), least=1
+        1, "steps between two live versions", env=("WEIGHT_SYNC_INTERVAL",), least=1
     )
-    max_seq_len: int = flag(32768, "tokens of prompt and answer", env=("MAX_SEQ_LEN",), least=2)
+    max_seq_len: int = flag(32768, "most tokens of prompt and answer", env=("MAX_SEQ_LEN",), least=2)
     w_opd: float = flag(1.0, "weight of the teacher in combine and hybrid", env=("W_OPD",), least=0)
     w_rl: float = flag(1.0, "weight of the rewards in combine and hybrid", env=("W_RL",), least=0)
     kl_loss_coef: float = flag(
         0.0, "weight of the KL to the base model; 0: none", env=("KL_LOSS_COEF",), least=0
     )
-    prm_enabled: bool = flag(True, "0: the rules judge, which asks no model", env=("PRM_ENABLED",))
+    prm_enabled: bool = flag(True, "0: use the rules judge, without a model", env=("PRM_ENABLED",))
     judge_backend: str = flag(
         "openai",
         "openai: the base model without a deployment, or JUDGE_MODEL at JUDGE_URL; rules: no model",
         env=("JUDGE_BACKEND",),
     )
-    eval_mode: bool = flag(False, "opd asks for scores too, for the curve alone", env=("OPENCLAW_EVAL_MODE",))
+    eval_mode: bool = flag(
+        False, "with opd, also request scores, for the plot only", env=("OPENCLAW_EVAL_MODE",)
+    )
     proxy_port: int = flag(30000, "port to listen on", env=("SERVER_PORT", "PORT"), least=1, most=65535)
     served_model_name: str = flag("default", "name of the model in the API", env=("SERVED_MODEL_NAME",))
     prices: str = flag("", "JSON file of prices, see README.md", env=("FIREWORKS_PRICES", "PRICES"))

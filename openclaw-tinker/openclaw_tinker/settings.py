@@ -27,7 +27,7 @@ class TinkerFlags(RentedFlags):
     served_model_name: str = flag("qwen3-4b-lora", "name of the model in the API", env=("SERVED_MODEL_NAME",))
     resume_from_ckpt: str = flag(
         "",
-        "tinker:// address of a state, or folder of a checkpoint, to begin with",
+        "tinker:// address of a saved state, or folder of a checkpoint, to start from",
         env=("RESUME_FROM_CKPT",),
     )
     prices: str = flag("", "JSON file of prices, see README.md", env=("TINKER_PRICES", "PRICES"))

@@ -23,13 +23,13 @@ class ServerAddress:
     )
     port: int | None = flag(
         None,
-        "The server's port on this machine, where no address is given",
+        "The server's port on this machine, if no address is given",
         env=("PORT", "OPENCLAW_PORT"),
         least=1,
         most=65535,
     )
     run_dir: str | None = flag(
-        None, "Folder of the run whose server is meant, where neither is given", env=("RUN_DIR",), unit="path"
+        None, "Folder of the server's run, if neither is given", env=("RUN_DIR",), unit="path"
     )
 
     def address(self, runs: Path = RUNS) -> str:

@@ -42,12 +42,12 @@ class ConnectSettings(ServerAddress):
     )
     provider: str = flag(DEFAULT_PROVIDER, "Name of the provider entry, default openclaw-rl")
     max_tokens: int = flag(
-        8192, "Longest answer that the client asks for, default 8192", unit="tokens", least=1
+        8192, "Longest answer that the client requests, default 8192", unit="tokens", least=1
     )
     keep_model: bool = flag(False, "Do not make this model the client's default")
     no_extension: bool = flag(False, "Do not add the plug-in with session and turn type headers")
-    replace: bool = flag(False, "Replace a provider of this name that points elsewhere")
-    remove: bool = flag(False, "Undo what an earlier run wrote")
+    replace: bool = flag(False, "Replace a provider of this name with another URL")
+    remove: bool = flag(False, "Undo the changes of an earlier run")
     print_only: bool = flag(False, "Print the settings, write nothing")
     client: str = flag(
         "openclaw",

@@ -13,18 +13,18 @@ class DreamArguments:
 
     dream_steps: int = flag(
         0,
-        "least steps on dreams (answers with the wish in the prompt) after a complaint; 0: no dreams",
+        "minimum of steps on dreams (wish in the prompt) after a complaint; 0: none",
         least=0,
         most=64,
     )
     dream_first_steps: int = flag(
         16,
-        "with --dream-steps, steps after a batch until half of the held-out answers show the wish; then fewer, if "
-        "requests for the opposite are still obeyed",
+        "with --dream-steps, steps per batch until half of the held-out answers show the "
+        "wish; then fewer, if opposite requests are still obeyed",
         least=1,
         most=64,
     )
-    dream_rows: int = flag(5, "dreams in each of these steps", least=1, most=256)
+    dream_rows: int = flag(5, "dreams per dream step", least=1, most=256)
     dream_anchors: int = flag(
         8,
         "anchors per dream step: wishes, other prompts and questions held to the teacher",
@@ -33,13 +33,13 @@ class DreamArguments:
     )
     dream_anchor_weight: float = flag(
         1.0,
-        "loss weight of an anchor of 14 tokens; longer ones weigh more (a dream: 1)",
+        "loss weight of a 14-token anchor, relative to a dream; longer ones have more",
         least=0,
         most=16,
     )
     dream_prompts: int = flag(
         16,
-        "answers kept for a new wish, of 2.5 times as many sampled",
+        "answers kept for a new wish, of 2.5 times as many samples",
         least=1,
         most=512,
     )

@@ -31,8 +31,8 @@ from openclaw.judge.settings import add_flags, load_settings
 class Lines:
     """The file to score, and whether hints are requested too."""
 
-    file: str = flag(REQUIRED, "JSON lines; - for standard input", positional=True)
-    hint: bool = flag(False, "ask for hints too; `hint` is the longest of `hints`")
+    file: str = flag(REQUIRED, "JSON lines file; - for standard input", positional=True)
+    hint: bool = flag(False, "also request hints; `hint` is the longest of `hints`")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -45,7 +45,7 @@ class JudgeSettings:
     )
     prm_m: int = flag(
         1,
-        "Votes a turn; the majority counts.",
+        "Votes per turn; the majority counts.",
         env=("PRM_M", "MAJORITY_VOTE_N"),
         aliases=("--majority-vote-n", "--votes"),
         least=1,
@@ -130,7 +130,7 @@ class JudgeSettings:
     )
     judge_timeout: float = flag(
         120.0,
-        "Longest time for all votes of one turn, retries included.",
+        "Longest time for all votes of one turn, including retries.",
         env=("JUDGE_TIMEOUT",),
         aliases=("--timeout",),
         unit="seconds",
@@ -146,7 +146,7 @@ class JudgeSettings:
     )
     judge_retries: int = flag(
         2,
-        "How often one vote's request is sent again.",
+        "Most retries of one vote's request.",
         env=("JUDGE_RETRIES",),
         aliases=("--retries",),
         least=0,
@@ -160,28 +160,28 @@ class JudgeSettings:
     )
     judge_attempts: int = flag(
         5,
-        "Failed tries before a turn is dropped as judge_error (outages do not count).",
+        "Failed attempts before a turn is dropped as judge_error (outages do not count).",
         env=("JUDGE_ATTEMPTS",),
         aliases=("--attempts",),
         least=1,
     )
     judge_concurrency: int = flag(
         8,
-        "Turns judged at a time by one worker.",
+        "Concurrent turns of one worker.",
         env=("JUDGE_CONCURRENCY",),
         aliases=("--concurrency",),
         least=1,
     )
     judge_max_requests: int = flag(
         32,
-        "Requests to judge models that one worker has open at a time.",
+        "Concurrent requests of one worker to judge models.",
         env=("JUDGE_MAX_REQUESTS",),
         aliases=("--max-requests",),
         least=1,
     )
     judge_cache_size: int = flag(
         1024,
-        "Answered questions kept, so that the same question costs nothing; 0: none.",
+        "Answered questions to cache, so that repeated ones cost nothing; 0: none.",
         env=("JUDGE_CACHE_SIZE",),
         aliases=("--cache-size",),
         unit="questions",
@@ -189,7 +189,7 @@ class JudgeSettings:
     )
     judge_metrics_interval: float = flag(
         60.0,
-        "How often the metrics are logged.",
+        "Interval between metrics in the log.",
         env=("JUDGE_METRICS_INTERVAL",),
         aliases=("--metrics-interval",),
         unit="seconds",
@@ -197,14 +197,14 @@ class JudgeSettings:
     )
     eval_mode: int = flag(
         1,
-        "1: also score turns if the method trains only on hints, for the curve.",
+        "1: also score turns if the method trains only on hints, for the plot.",
         env=("OPENCLAW_EVAL_MODE",),
         least=0,
         most=1,
     )
     judge_hint_max_chars: int = flag(
         2000,
-        "Longest hint; a longer text is left out, counted.",
+        "Longest hint; longer texts are dropped and counted.",
         env=("OPENCLAW_HINT_MAX_CHARS",),
         unit="characters",
         least=11,
@@ -219,7 +219,7 @@ class JudgeSettings:
     )
     judge_neutral_window: int = flag(
         50,
-        "Last judgements that the alarm looks at.",
+        "Number of last judgements for the alarm.",
         env=("JUDGE_NEUTRAL_WINDOW",),
         aliases=("--neutral-window",),
         unit="judgements",

@@ -102,15 +102,13 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 class WorkerSettings(BufferAddress):
     """Settings of a worker: the store, and the method. Raises ConfigError if a method option is not a number."""
 
-    method_path: str = flag(REQUIRED, "module:attr that makes a sample or a drop of a turn")
-    worker_name: str | None = flag(None, "unique among running workers")
+    method_path: str = flag(REQUIRED, "module:attr that makes a sample or a drop from a turn")
+    worker_name: str | None = flag(None, "name that is unique among running workers")
     model_path: str | None = flag(
         None, "folder of the policy's model, for methods that use hints", unit="path"
     )
-    method_option: tuple[str, ...] = flag(
-        (), "an option that the method reads; repeatable", unit="NAME=NUMBER"
-    )
-    teacher_source: str = flag("trainer", "trainer, or inference: the teacher runs on an engine")
+    method_option: tuple[str, ...] = flag((), "option of the method; repeatable", unit="NAME=NUMBER")
+    teacher_source: str = flag("trainer", "trainer, or inference (the teacher runs on an engine)")
 
     def __post_init__(self) -> None:
         _ = self.options

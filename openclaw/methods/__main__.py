@@ -21,11 +21,11 @@ class Trial:
 
     path: str = flag(
         REQUIRED,
-        "the method, as --method-path takes it: file.py:function or module:function",
+        "the method, as in --method-path: file.py:function or module:function",
         positional=True,
     )
     model_path: str | None = flag(
-        None, "the policy's folder: methods that use hints render them for it", unit="path"
+        None, "folder of the policy, whose template renders prompts with hints", unit="path"
     )
 
 

@@ -40,9 +40,9 @@ class PageSettings:
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(PORT, "port to listen on; 0: any free one")
     model_path: str | None = flag(
-        None, "folder of the model, for the texts of tokens; default: the run's", unit="path"
+        None, "folder of the model, to decode tokens; default: the run's", unit="path"
     )
-    allow_changes: bool = flag(False, "let people overrule judges and delete; default: read only")
+    allow_changes: bool = flag(False, "allow users to overrule the judge and to delete; default: read only")
     admin_key: str | None = flag(None, "key for /admin", env=("OPENCLAW_ADMIN_KEY",), variable_only=True)
 
 

@@ -41,11 +41,9 @@ class ProgressSettings(ServerAddress):
         variable_only=True,
     )
     person: str | None = flag(
-        None, "Whose wishes are looked for, default: of the person who asked for something last", unit="NAME"
+        None, "Person whose wishes are measured, default: the person with the latest wish", unit="NAME"
     )
-    wish: tuple[str, ...] = flag(
-        (), "A wish to look for in place of what the judge read; may be repeated", unit="TEXT"
-    )
+    wish: tuple[str, ...] = flag((), "Wish to measure instead of the recorded ones; repeatable", unit="TEXT")
     sample: int = flag(
         24,
         "Prompts per class (wishes: per form and place); 0: all, about 1,400; default 24",

@@ -30,7 +30,7 @@ class Stats(BufferAddress):
 class Sessions(BufferAddress):
     """Lists sessions, the newest first, a JSON line each; no content."""
 
-    person: str | None = flag(None, "only this person's")
+    person: str | None = flag(None, "delete only this person's data")
 
 
 class People(BufferAddress):
@@ -41,17 +41,17 @@ class People(BufferAddress):
 class Backup(BufferAddress):
     """Copies a SQLite buffer into a file, also while it is used."""
 
-    file: Path = flag(REQUIRED, "a file that is not there yet", positional=True)
+    file: Path = flag(REQUIRED, "output file, which must not exist", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export(BufferAddress):
     """Writes the buffer, or a part of it, as JSON lines."""
 
-    output: Path | None = flag(None, "file to write (readable by you alone); default: stdout", unit="path")
-    format: Literal["jsonl", "atif"] = flag("jsonl", "atif: a trajectory a session")
-    session: str | None = flag(None, "only this session")
-    person: str | None = flag(None, "only turns of this person")
+    output: Path | None = flag(None, "output file, readable only by you; default: stdout", unit="path")
+    format: Literal["jsonl", "atif"] = flag("jsonl", "atif: one trajectory per session")
+    session: str | None = flag(None, "export only this session")
+    person: str | None = flag(None, "export only turns of this person")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +61,20 @@ class ImportAny(BufferAddress):
 
     file: str = flag(
         REQUIRED,
-        "a file or folder, or openclaw, hermes or claude: where these keep their logs",
+        "file or folder, or openclaw, hermes or claude for their own log folders",
         positional=True,
     )
-    model_path: Path | None = flag(
-        None, "folder of the model that is trained; not for an exported file", unit="path"
-    )
-    person: str | None = flag(None, "who talked, to be stored with the turns of logs")
-    dry_run: bool = flag(False, "count what would be imported and store nothing")
+    model_path: Path | None = flag(None, "folder of the trained model; not for an exported file", unit="path")
+    person: str | None = flag(None, "person who is stored with turns of logs")
+    dry_run: bool = flag(False, "count the turns to import and store nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConversations(BufferAddress):
     """Adds conversations (JSON or JSON lines) to be judged and trained."""
 
-    file: Path = flag(REQUIRED, "a file, or a folder of .json and .jsonl files", positional=True)
-    model_path: Path = flag(REQUIRED, "folder of the model that is trained", unit="path")
+    file: Path = flag(REQUIRED, "file, or folder of .json and .jsonl files", positional=True)
+    model_path: Path = flag(REQUIRED, "folder of the trained model", unit="path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ class DeletePerson(BufferAddress):
 class Purge(BufferAddress):
     """Deletes old turns that are trained, dropped or ended; never ready or leased samples."""
 
-    retention_days: float = flag(REQUIRED, "age from which turns go", unit="days")
+    retention_days: float = flag(REQUIRED, "age in days from which turns are deleted", unit="days")
 
 
 COMMANDS: dict[str, type[BufferAddress]] = {

@@ -45,19 +45,19 @@ class BufferArguments:
     rl_buffer_url: str | None = shared(Settings, "rl_buffer_url", variables=False)
     batch_timeout: float = flag(
         30.0,
-        "age of a batch's oldest sample at which it is trained even if not full",
+        "age of the oldest sample at which an incomplete batch is trained",
         above=0,
         unit="seconds",
     )
     catch_up_batch_size: int = flag(
         0,
-        "largest batch when more samples are ready than --rollout-batch-size; 0: no larger batches",
+        "largest batch if more samples are ready than --rollout-batch-size; 0: never larger",
         least=0,
     )
     session_ttl: float = shared(Settings, "session_ttl")
     retention_days: float = flag(
         0.0,
-        "days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
+        "days after which trained, dropped or ended turns are deleted; 0: never",
         least=0,
         below=float("inf"),
         unit="days",
@@ -70,7 +70,7 @@ class BufferArguments:
     )
     trainer_id: str = flag(
         DEFAULT_TRAINER,
-        "name of this trainer's leases and versions; two trainers on one buffer need two names",
+        "name of this trainer's leases and versions; must be unique among trainers on one buffer",
     )
 
     @property
@@ -85,12 +85,12 @@ class ReplayArguments:
 
     replay_steps: int = flag(
         0,
-        "optimizer steps after each batch's, on turns from this and earlier batches; 0: none",
+        "optimizer steps after each batch, on turns of this and earlier batches; 0: none",
         least=0,
         most=64,
     )
-    replay_samples: int = flag(4, "turns in each of these steps", least=1, most=1024)
-    replay_window: int = flag(16, "newest samples from which those of a step are drawn", least=1, most=4096)
+    replay_samples: int = flag(4, "turns per replay step", least=1, most=1024)
+    replay_window: int = flag(16, "newest samples from which replayed turns are drawn", least=1, most=4096)
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ class AnchorArguments:
 
     anchor_share: float = flag(
         0.0,
-        "anchors per replayed turn (per sample without --replay-steps): answers to prompts with an "
-        "explicit wish, held to the teacher; 0: none",
+        "anchors per replayed turn (per sample without --replay-steps): answers to prompts "
+        "with an explicit wish, distilled from the teacher; 0: none",
         least=0,
         most=8,
     )
     anchor_wishes: str | None = flag(
-        None, "file with a wish a line, instead of openclaw.methods.anchors.WISHES"
+        None, "file with one wish per line, instead of openclaw.methods.anchors.WISHES"
     )
 
 
@@ -115,7 +115,7 @@ class StandingArguments:
 
     standing_wishes: Literal["none", "person", "people"] = flag(
         "none",
-        "last two wishes that the trainer's teacher reads: of the turn's person, or of all people",
+        "last two wishes for the trainer's teacher: of the turn's person, or of all people",
     )
     standing_liked: bool = flag(
         False,
@@ -175,9 +175,11 @@ class TrustArguments:
 class ProbationArguments:
     """Probation: what newer versions must keep up with while people talk."""
 
-    probation_turns: int = flag(50, "judged turns in which newer versions are watched; 0: none", least=0)
+    probation_turns: int = flag(
+        50, "judged turns during which newer versions are monitored; 0: none", least=0
+    )
     probation_false_alarms: float = flag(
-        0.01, "chance of a false alarm within that many turns", above=0, most=1
+        0.01, "probability of a false alarm within that many turns", above=0, most=1
     )
 
 
@@ -185,8 +187,8 @@ class ProbationArguments:
 class ObservationArguments:
     """Observation loss: what --echo-coef learns to predict."""
 
-    echo_roles: list[Literal["user", "tool"]] = flag(["user", "tool"], "roles whose words are targets")
-    echo_longest: int = flag(512, "most tokens after an answer that are read", least=1, unit="tokens")
+    echo_roles: list[Literal["user", "tool"]] = flag(["user", "tool"], "roles whose messages are targets")
+    echo_longest: int = flag(512, "most tokens read after an answer", least=1, unit="tokens")
 
 
 @dataclass(frozen=True)
@@ -202,10 +204,10 @@ class GateSampleArguments:
         None,
         "JSON lines of facts; each update must keep most of those that the model knew",
     )
-    gate_liked: int = flag(8, "liked answers to compare on, old and new", least=0)
-    gate_recent: int = flag(8, "newest answers to compare on", least=0)
+    gate_liked: int = flag(8, "liked answers, old and new, to compare candidates on", least=0)
+    gate_recent: int = flag(8, "newest answers to compare candidates on", least=0)
     gate_longest: int = flag(
-        4096, "tokens of prompt and answer above which one is left out", least=1, unit="tokens"
+        4096, "longest prompt and answer to compare candidates on", least=1, unit="tokens"
     )
 
 
@@ -213,9 +215,9 @@ class GateSampleArguments:
 class JudgeProcessArguments:
     """Judge processes: how many, and the method that they run."""
 
-    num_judge_workers: int = flag(1, "judge processes", least=1)
+    num_judge_workers: int = flag(1, "number of judge processes", least=1)
     method_path: str | None = flag(
-        None, "module:attr that turns a judged turn into a sample or a counted drop; required"
+        None, "module:attr that makes a sample or a counted drop from a judged turn; required"
     )
 
 

@@ -30,7 +30,7 @@ class VersionsSettings:
     """Address of the gateway. Raises ConfigError."""
 
     url: str = flag("http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
-    adapter: str | None = flag(None, "Trained adapter whose versions are meant (default: the model)")
+    adapter: str | None = flag(None, "Trained adapter (default: the model)")
     admin_key: str | None = flag(
         None,
         "Admin key of the server (default: the key in the run folder)",
@@ -38,7 +38,7 @@ class VersionsSettings:
         variable_only=True,
     )
     run_dir: str | None = flag(
-        None, "Folder of the run whose key is used", env=("RUN_DIR",), unit="path", variable_only=True
+        None, "Run folder that contains the key", env=("RUN_DIR",), unit="path", variable_only=True
     )
 
     def __post_init__(self) -> None:
@@ -53,14 +53,14 @@ class All(VersionsSettings):
 class One(VersionsSettings):
     """one version: why it was rejected, its measurements"""
 
-    version: int = flag(REQUIRED, "the version", positional=True)
+    version: int = flag(REQUIRED, "number of the version", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback(One):
     """serves this version from now on and trains on from it"""
 
-    drop_turns: bool = flag(False, "what is undone is not learned again")
+    drop_turns: bool = flag(False, "never train the samples of the undone versions again")
 
 
 class Pin(One):
@@ -79,11 +79,11 @@ class Delete(One):
 class Diff(VersionsSettings):
     """what lies between two versions, and what both answer"""
 
-    a: int = flag(REQUIRED, "the one version", positional=True)
-    b: int = flag(REQUIRED, "the other one", positional=True)
+    a: int = flag(REQUIRED, "first version", positional=True)
+    b: int = flag(REQUIRED, "second version", positional=True)
     prompts: Path | None = flag(
         None,
-        'file with a prompt a line for both: a text, or {"messages": [...]}',
+        'file with one prompt per line, asked of both: a text, or {"messages": [...]}',
         unit="path",
     )
 

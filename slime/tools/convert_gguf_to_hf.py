@@ -98,7 +98,7 @@ class Converted:
 
     input: Path = flag(REQUIRED, "GGUF file", unit="path")
     output: Path = flag(REQUIRED, "folder to write", unit="path")
-    dtype: Literal["float32", "bfloat16"] = flag("float32", "of the weights in the folder")
+    dtype: Literal["float32", "bfloat16"] = flag("float32", "dtype of the written weights")
     force: bool = flag(False, "replace --output if it exists", aliases=("-f",))
 
 

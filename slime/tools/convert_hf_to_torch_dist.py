@@ -41,8 +41,8 @@ class Converted:
     """The model to convert, and the result's folder."""
 
     hf_checkpoint: Path = flag(REQUIRED, "Hugging Face folder", unit="path")
-    save: Path = flag(REQUIRED, "folder to write the checkpoint into", unit="path")
-    force: bool = flag(False, "replace what is in --save", aliases=("-f",))
+    save: Path = flag(REQUIRED, "output folder of the checkpoint", unit="path")
+    force: bool = flag(False, "replace the content of --save", aliases=("-f",))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

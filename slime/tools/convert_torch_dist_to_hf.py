@@ -127,8 +127,8 @@ class Converted:
     input_dir: Path = flag(REQUIRED, "folder of the checkpoint", unit="path")
     output_dir: Path = flag(REQUIRED, "folder to write", unit="path")
     origin_hf_dir: Path = flag(REQUIRED, "Hugging Face folder of the same model", unit="path")
-    vocab_size: int | None = flag(None, "tokens that count, of a padded vocabulary (default: config.json's)")
-    chunk_size: int = flag(CHUNK, "bytes of an output file")
+    vocab_size: int | None = flag(None, "tokens without padding (default: config.json's)")
+    chunk_size: int = flag(CHUNK, "most bytes of an output file")
     force: bool = flag(False, "replace --output-dir if it exists", aliases=("-f",))
 
 

@@ -79,7 +79,7 @@ class Checked:
 
     instances: Path = flag(REQUIRED, "file of instances", positional=True)
     most: int | None = flag(None, "most instances")
-    parallel: int = flag(2, "so many at a time")
+    parallel: int = flag(2, "concurrent instances")
 
 
 def main() -> int:

@@ -42,27 +42,28 @@ class SweFlags:
     """Limits of an episode, files that a patch may not change, and hosts of the repositories."""
 
     step_limit: int = flag(
-        20, "answers of the model in an episode", env=("SWE_STEP_LIMIT", "MAX_STEPS"), least=1
+        20, "turns of the model in one episode", env=("SWE_STEP_LIMIT", "MAX_STEPS"), least=1
     )
-    step_timeout: float = flag(60.0, "seconds of one command", env=("SWE_STEP_TIMEOUT",), above=0)
+    step_timeout: float = flag(60.0, "time limit of one command", env=("SWE_STEP_TIMEOUT",), above=0)
     swe_eval_timeout: float = flag(
-        300.0, "seconds of the tests that decide", env=("SWE_EVAL_TIMEOUT",), above=0
+        300.0, "time limit of the grading tests", env=("SWE_EVAL_TIMEOUT",), above=0
     )
     parallel_envs: int = flag(8, "episodes at a time", env=("PARALLEL_ENVS", "SWE_MAX_CONCURRENT"), least=1)
     strict_no_test_patch: bool = flag(
-        True, "a patch that touches tests is not graded", env=("SWE_STRICT_NO_TEST_PATCH",)
+        True, "reject patches that change tests", env=("SWE_STRICT_NO_TEST_PATCH",)
     )
     strict_no_config_patch: bool = flag(
         True,
-        "a patch that touches what configures tests, build or CI is not graded",
+        "reject patches that change the configuration of tests, build or CI",
         env=("SWE_STRICT_NO_CONFIG_PATCH",),
     )
     swe_harness: Literal["own", "mini-swe-agent"] = flag(
-        "own", "whose loop and prompts an episode has", env=("SWE_HARNESS",)
+        "own", "agent loop and prompts of an episode", env=("SWE_HARNESS",)
     )
     swe_config: str = flag(
         "swebench",
-        "with mini-swe-agent: one of its configurations (swebench: tool calls, swebench_backticks: text), or a file",
+        "mini-swe-agent: name of a built-in configuration (swebench: tool calls, "
+        "swebench_backticks: text), or a file",
         env=("SWE_CONFIG_PATH",),
     )
     env_server_url: str | None = flag(
@@ -72,19 +73,19 @@ class SweFlags:
     )
     exec_server_urls: str | None = flag(
         None,
-        "addresses of pools, with commas; the run starts and watches a router over them",
+        "addresses of pools, separated by commas; the run starts and monitors a router over them",
         env=("SWE_EXEC_SERVER_URLS",),
     )
     router_port: int = flag(
-        18090, "of that router, on the loopback address", env=("SWE_ENV_SERVER_PORT",), least=1
+        18090, "port of that router, on the loopback address", env=("SWE_ENV_SERVER_PORT",), least=1
     )
     tasks_dir: str | None = flag(
         None,
-        "folder below which requests may name repositories or image archives (default: no paths)",
+        "folder that must contain the repositories and image archives of requests (default: no paths)",
         env=("SWE_TASKS_DIR",),
     )
     env_server_key_file: str | None = flag(
-        None, "holds the key of pools that others can reach", env=("SWE_ENV_SERVER_KEY_FILE",)
+        None, "file with the key of external pools", env=("SWE_ENV_SERVER_KEY_FILE",)
     )
 
 

@@ -65,9 +65,9 @@ class Converted:
     instances: Path = flag(
         REQUIRED, "JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory", positional=True
     )
-    output_dir: Path = flag(REQUIRED, "folder that is written")
-    share: float = flag(SHARE, "share that is held out")
-    seed: str = flag(SEED, "another text holds others out")
+    output_dir: Path = flag(REQUIRED, "output folder")
+    share: float = flag(SHARE, "share of held-out instances")
+    seed: str = flag(SEED, "seed of the split: any text")
 
 
 def main() -> int:

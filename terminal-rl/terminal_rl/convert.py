@@ -85,9 +85,9 @@ class Converted:
         "output folder (default: the input's name with _convert appended)",
         aliases=("--output_dir",),
     )
-    train_split: float = flag(0.8, "share to train on; 1.0 holds nothing out", aliases=("--train_split",))
+    train_split: float = flag(0.8, "share of training tasks; 1.0: hold out none", aliases=("--train_split",))
     seed: str = flag(SEED, "seed of the split")
-    depth: int = flag(0, "1: tasks lie one folder further down", least=0, most=1)
+    depth: int = flag(0, "1: tasks are in subfolders", least=0, most=1)
 
 
 def main(words: Sequence[str] | None = None) -> int:

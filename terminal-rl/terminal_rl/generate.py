@@ -34,7 +34,7 @@ class TerminalFlags:
     parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
     max_steps: int = flag(20, "turns of the model in one episode", env=("MAX_STEPS",), least=1)
     tasks_dir: str | None = flag(
-        None, "folder that task_path of the rows begins at; no path leads out of it", env=("DATASET_DIR",)
+        None, "folder to which the rows' task_path is relative; paths cannot leave it", env=("DATASET_DIR",)
     )
     env_server_url: str | None = flag(
         None,
@@ -44,9 +44,9 @@ class TerminalFlags:
     env_server_key: str | None = flag(None, "key of that pool", env=("ENV_SERVER_KEY",))
     terminal_system_prompt: bool = flag(
         True,
-        "begin with the system prompt; otherwise with the instruction alone",
+        "start with the system prompt; otherwise only with the instruction",
     )
-    tool_output_chars: int = flag(4096, "characters that one tool call shows at most", least=200)
+    tool_output_chars: int = flag(4096, "most characters of one tool call's output", least=200)
 
 
 FLAGS = (TerminalFlags,)

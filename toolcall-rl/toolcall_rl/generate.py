@@ -39,14 +39,14 @@ class ToolcallFlags:
     tools_config: str = flag(
         "", "tools, as a JSON file or as JSON (default: the Python interpreter)", env=("TOOLS_CONFIG",)
     )
-    max_turns: int = flag(16, "answers of the model in an episode", env=("MAX_TURNS", "MAX_STEPS"), least=1)
-    max_tool_calls: int = flag(16, "tool calls that are made in an episode; later ones are refused", least=0)
+    max_turns: int = flag(16, "turns of the model in one episode", env=("MAX_TURNS", "MAX_STEPS"), least=1)
+    max_tool_calls: int = flag(16, "most tool calls in an episode; later ones are rejected", least=0)
     parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
-    answer_check: Check = flag("math", "math: equal by number or algebra; strict: the very text of the label")
+    answer_check: Check = flag("math", "math: equal by number or algebra; strict: exactly the label's text")
     tool_encouragement: bool = flag(
-        True, "a wrong answer is worth 0.05 more with each call, from -1.1 up to -0.6"
+        True, "reward a wrong answer with 0.05 more per call, from -1.1 up to -0.6"
     )
-    tool_call_price: float = flag(0.0, "reward that each call costs", least=0)
+    tool_call_price: float = flag(0.0, "cost of each call, subtracted from the reward", least=0)
 
 
 FLAGS: tuple[type, ...] = (ToolcallFlags,)

@@ -156,9 +156,7 @@ def work_folder(kept: Path | None) -> Iterator[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="OpenClaw end to end.")
-    parser.add_argument(
-        "--without-extension", action="store_true", help="connect by the provider entry alone"
-    )
+    parser.add_argument("--without-extension", action="store_true", help="connect only by the provider entry")
     parser.add_argument(
         "--keep", type=Path, help="new folder for store, logs and OpenClaw's home (default: deleted)"
     )

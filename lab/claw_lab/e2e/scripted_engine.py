@@ -162,7 +162,7 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="A scripted engine.")
     parser.add_argument("--model-path", type=Path, required=True, help="folder with the tokenizer")
-    parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
     args = parser.parse_args()
     web.run_app(ScriptedEngine(args.model_path).app(), host="127.0.0.1", port=args.port, print=None)
     return 0

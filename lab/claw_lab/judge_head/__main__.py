@@ -99,11 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=SHIPPED, help="file that is written")
+    parser.add_argument("--output", type=Path, default=SHIPPED, help="output file")
     parser.add_argument(
         "--choose-bounds",
         action="store_true",
-        help="choose every bound again; otherwise only the bound of kinds is chosen, and the shipped ones stay",
+        help="choose all thresholds again; otherwise only that of kinds, keeping the other shipped ones",
     )
     args = parser.parse_args(argv)
     torch.set_num_threads(1)

@@ -19,7 +19,7 @@ RECORDED = ROOT / "tests" / "openclaw_tinker" / "recorded.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--model", required=True, help="the server's base model, as it calls it")
+    parser.add_argument("--model", required=True, help="the server's name of its base model")
     parser.add_argument("--out", type=Path, default=RECORDED)
     options = parser.parse_args()
     rows = recorded(options.url, options.model)

@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_dir", type=Path, help="run folder of a loop that has ended")
+    parser.add_argument("run_dir", type=Path, help="run folder of an ended loop")
     options = parser.parse_args(argv)
     try:
         counts = replay(options.run_dir)

@@ -113,7 +113,9 @@ def record(url: str) -> Cast:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bash lab/run.sh recording", description=__doc__)
-    parser.add_argument("--url", help="the server; without it chat.svg is drawn again from chat.cast")
+    parser.add_argument(
+        "--url", help="server to record; without it chat.svg is drawn from the existing chat.cast"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder of both files")
     options = parser.parse_args(argv)
     file = options.output / "chat.cast"

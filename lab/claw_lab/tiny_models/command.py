@@ -30,8 +30,12 @@ def command(
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     parser.add_argument("out", type=Path, help="folder of the model")
-    parser.add_argument("--steps", type=int, default=recipe.steps, help="updates (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=threads, help="of torch (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=recipe.steps, help="number of updates (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=threads, help="threads of torch (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("--url", required=True, help="http://HOST:PORT, without /v1")
     parser.add_argument("--api-key", default=os.environ.get("SGLANG_API_KEY", ""))
-    parser.add_argument("--model", help="default: the first that the server lists")
+    parser.add_argument("--model", help="model name (default: the first that the server lists)")
     parser.add_argument("--clients", nargs="+", default=list(CLIENTS), choices=list(CLIENTS))
     args = parser.parse_args(argv)
     url = args.url.rstrip("/").removesuffix("/v1")

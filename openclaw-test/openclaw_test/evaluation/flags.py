@@ -33,15 +33,17 @@ def read_flags(argv: Sequence[str] | None = None) -> argparse.Namespace:
         type=model,
         action="append",
         default=[],
-        help="another folder, e.g. the one before training",
+        help="another folder to compare with, such as the model before training",
     )
     parser.add_argument("--eval-tasks", type=tasks, default=list(TASKS), help=f"of {', '.join(TASKS)}")
     parser.add_argument(
-        "--dataset", type=file, help="problems of the conversation task (default: 36 of our own)"
+        "--dataset", type=file, help="problems of the conversation task (default: 36 built-in ones)"
     )
     parser.add_argument("--num-problems", type=count, default=36)
     parser.add_argument("--backend", choices=BACKENDS, default="embedded")
-    parser.add_argument("--output", type=output, help="path without ending; .md and .json are written")
+    parser.add_argument(
+        "--output", type=output, help="output path without extension; .md and .json are written"
+    )
     return parser.parse_args(argv)
 
 

@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--person", choices=list(PHASES))
     parser.add_argument("--evaluator", metavar="MODEL")
     parser.add_argument("--votes", type=int, default=5)
-    parser.add_argument("--report", type=Path, help="path without ending")
+    parser.add_argument("--report", type=Path, help="output path without extension")
     return parser
 
 

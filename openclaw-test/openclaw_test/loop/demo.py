@@ -214,17 +214,17 @@ async def gate_says(url: str) -> dict[str, object]:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
-    parser.add_argument("--people", type=int, default=4, help="sessions at a time")
+    parser.add_argument("--people", type=int, default=4, help="concurrent sessions")
     parser.add_argument(
         "--reading", type=float, default=1.5, help="seconds between an answer and the next message"
     )
-    parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
-    parser.add_argument("--seconds", type=float, default=240.0, help="longest time of talking, seconds")
+    parser.add_argument("--sessions", type=int, default=160, help="most sessions")
+    parser.add_argument("--seconds", type=float, default=240.0, help="longest total duration, seconds")
     parser.add_argument(
         "--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned"
     )
     parser.add_argument(
-        "--versions", type=int, default=3, help="weight versions that must be live before it stops"
+        "--versions", type=int, default=3, help="live weight versions required before it stops"
     )
     parser.add_argument(
         "--problems", type=int, default=1000, help="held-out problems for the greedy accuracy"
@@ -233,9 +233,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--request-timeout",
         type=float,
         default=120.0,
-        help="seconds without a word after which a request failed",
+        help="seconds without output after which a request fails",
     )
-    parser.add_argument("--seed", type=int, default=0, help="which one of such people")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated person")
     parser.add_argument(
         "--person",
         choices=PERSONS,
@@ -244,10 +244,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "dasher (wants lists with dashes)",
     )
     parser.add_argument(
-        "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"
+        "--log", type=Path, default=None, help="log of the driver, printed if the loop does not start"
     )
     parser.add_argument(
-        "--pid", type=int, default=None, help="process without which there is nothing to wait for"
+        "--pid", type=int, default=None, help="process id of the supervisor; the demo ends when it exits"
     )
     options = parser.parse_args(argv)
     if not 1 <= options.people <= CHECK_EVERY:

@@ -101,16 +101,23 @@ def _parser(phase: Phase) -> argparse.ArgumentParser:
     )
     parser.add_argument("--dataset", type=Path, required=True, help="problems, see people/gsm8k.py")
     parser.add_argument("--num-problems", type=int, default=5)
-    parser.add_argument("--max-turns", type=int, default=8, help="messages of the person in a session")
-    parser.add_argument("--max-retries", type=int, default=3, help="of a request, after 1, 2, 4, ... seconds")
-    parser.add_argument("--output", type=Path, default=Path(phase.output), help="first reply of each session")
+    parser.add_argument("--max-turns", type=int, default=8, help="most messages of the person in a session")
     parser.add_argument(
-        "--talker", choices=("model", "scripted"), default="model", help="who plays the person"
+        "--max-retries", type=int, default=3, help="most retries of a request, after 1, 2, 4, ... seconds"
     )
     parser.add_argument(
-        "--direct", metavar="URL", help="talk to the served model itself, without OpenClaw and its files"
+        "--output",
+        type=Path,
+        default=Path(phase.output),
+        help="output file for the first reply of each session",
+    )
+    parser.add_argument(
+        "--talker", choices=("model", "scripted"), default="model", help="who writes the person's messages"
+    )
+    parser.add_argument(
+        "--direct", metavar="URL", help="talk to the served model directly, without OpenClaw and its files"
     )
     parser.add_argument("--agent-model", default="openclaw/default", help="model name for OpenClaw's gateway")
     parser.add_argument("--pause", type=float, default=PAUSE_SECONDS, help="seconds between turns")
-    parser.add_argument("--seed", type=int, default=0, help="of the scripted talker")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the scripted person")
     return parser

@@ -35,14 +35,16 @@ class Learning:
     """The examples that a judge is fitted to, and the file to write."""
 
     rl_buffer_dir: str | None = flag(None, "folder of the rollout buffer", unit="path")
-    rl_buffer_url: str | None = flag(None, "SQLAlchemy URL of the rollout buffer, instead", unit="URL")
+    rl_buffer_url: str | None = flag(
+        None, "SQLAlchemy URL of the rollout buffer, instead of the folder", unit="URL"
+    )
     labelled: tuple[str, ...] = flag(
         (),
-        'lines as python -m openclaw.judge reads them, with a "label" -1, 0 or 1; repeatable',
+        'lines in the format of python -m openclaw.judge, with a "label" -1, 0 or 1; repeatable',
         unit="file",
     )
-    output: str = flag(REQUIRED, "where the head is written", unit="file")
-    most: int = flag(MOST, "newest judged turns that are read", least=1)
+    output: str = flag(REQUIRED, "output file of the head", unit="file")
+    most: int = flag(MOST, "newest judged turns to read", least=1)
 
     def __post_init__(self) -> None:
         check(self)

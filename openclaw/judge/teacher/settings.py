@@ -32,7 +32,7 @@ class TeacherSettings:
     )
     opd_teacher_lp_max_concurrency: int = flag(
         3,
-        "Requests to the teacher that one judge worker has open at a time.",
+        "Concurrent requests of one judge worker to the teacher.",
         env=("OPENCLAW_OPD_TEACHER_LP_MAX_CONCURRENCY",),
         least=1,
     )

@@ -41,7 +41,7 @@ class JsdFlags:
     """Jensen-Shannon distillation."""
 
     jsd_beta: float = flag(0.5, "share of the teacher in the mixture", env=("JSD_BETA",), above=0, below=1)
-    jsd_w_rl: float = flag(0.0, "weight of the rewards; at 0 the teacher alone is learned from", least=0)
+    jsd_w_rl: float = flag(0.0, "weight of the rewards; 0: learn only from the teacher", least=0)
 
 
 FLAGS = (JsdFlags,)

@@ -126,7 +126,7 @@ class Report:
     """The run to report, and the form of the report."""
 
     run: Path = flag(REQUIRED, "folder of the run", positional=True)
-    dataset: str | None = flag(None, "which data set, if the run was evaluated on several")
+    dataset: str | None = flag(None, "data set, if the run was evaluated on several")
     plot: Path | None = flag(None, "also write pass@1 over rollouts as an SVG file", unit="path")
     line: bool = flag(False, "print one JSON line instead of the table")
     seconds: float | None = flag(None, "duration shown in the last line (default: first to last rollout)")

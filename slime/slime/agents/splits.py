@@ -94,11 +94,11 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
 class Splitting:
     """The tasks to split, and the shares."""
 
-    tasks: Path = flag(REQUIRED, "JSON Lines, one task a row", positional=True)
+    tasks: Path = flag(REQUIRED, "JSON Lines, one task per row", positional=True)
     out: Path = flag(REQUIRED, "folder for the two files and the manifest")
     name: str = flag("task_name", "column, or metadata entry, that names the task")
     share: float = flag(SHARE, "share of tasks that are held out")
-    seed: str = flag(SEED, "another text chooses other tasks")
+    seed: str = flag(SEED, "seed of the split: any text")
 
 
 def main() -> int:

@@ -71,14 +71,14 @@ def _number(value: object) -> str:
 class View:
     """The trajectories to show, and their form."""
 
-    run: Path = flag(REQUIRED, "folder of a run that was given --save-debug-rollout-data", positional=True)
-    rollout: str | None = flag(None, "its number; of an evaluation eval_ and its number")
+    run: Path = flag(REQUIRED, "folder of a run with --save-debug-rollout-data", positional=True)
+    rollout: str | None = flag(None, "number of the rollout; of an evaluation, eval_ and its number")
     sample: str | None = flag(None, "index of one sample")
-    solved: bool | None = flag(None, "only tasks that were, or were not, solved")
-    list: bool = flag(False, "one line each")
-    most: int = flag(10, "so many at most are shown whole")
+    solved: bool | None = flag(None, "only solved, or only unsolved tasks")
+    list: bool = flag(False, "print one line per trajectory")
+    most: int = flag(10, "most trajectories shown in full")
     atif: Path | None = flag(
-        None, "write each as a file in Harbor's trajectory format to this folder instead", unit="path"
+        None, "write trajectories in Harbor's format to this folder instead", unit="path"
     )
 
 

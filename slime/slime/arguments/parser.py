@@ -132,8 +132,8 @@ def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
             section = short.add_argument_group(_title(group))
             for item in shown:
                 section.add_argument(*item.options, **options_of(item))
-    parser.add_argument("-h", "--help", action=Help, shown=short, help="show the main flags and leave")
-    parser.add_argument("--help-all", action="help", help="show this and leave")
+    parser.add_argument("-h", "--help", action=Help, shown=short, help="show the main flags and exit")
+    parser.add_argument("--help-all", action="help", help="show all flags and exit")
 
 
 def complete_parser(

@@ -80,7 +80,9 @@ class ThirdPartyEngine:
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=30010)
         parser.add_argument(
-            "--weights-file", metavar="JSON", help="names the live weights; read at start if it exists"
+            "--weights-file",
+            metavar="JSON",
+            help="file that names the live weights; read at start if it exists",
         )
         numbers: tuple[tuple[str, type, str], ...] = (
             ("--threads", int, f"CPU threads (default: {self.name}'s own)"),

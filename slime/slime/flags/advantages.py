@@ -61,12 +61,12 @@ class AdvantageArguments:
     )
     custom_advantage_function_path: str | None = flag(
         None,
-        'f(args, rollout_data), which sets rollout_data["advantages"], in place of the estimator',
+        'f(args, rollout_data), which sets rollout_data["advantages"], instead of the estimator',
         rules=[NOT_FOR_SFT],
     )
     disable_compute_advantages_and_returns: bool = flag(
         False,
-        "no advantages, rewards and old log-probs for a custom loss on logits",
+        "skip advantages, rewards and old log-probs, for a custom loss on logits",
         rules=[
             needs(
                 loss_type=("custom_loss", "sft_loss"),
@@ -77,10 +77,10 @@ class AdvantageArguments:
             ),
         ],
     )
-    disable_rewards_normalization: bool = flag(False, "the reward itself is the advantage of every token")
+    disable_rewards_normalization: bool = flag(False, "use the reward itself as the advantage of every token")
     disable_grpo_std_normalization: bool = flag(
         False,
-        "subtract the mean of the group, do not divide by its deviation",
+        "subtract the group's mean, without dividing by its deviation",
         rules=[
             excludes(
                 "disable_rewards_normalization",

@@ -21,22 +21,20 @@ class BatchArguments:
         None, "optimizer steps of a full rollout; sets --global-batch-size", least=1
     )
     trim_to_global_batch: bool = flag(
-        False, "leave samples beyond full steps untrained instead of making a smaller last step"
+        False, "do not train samples beyond full steps, instead of a smaller last step"
     )
     use_dynamic_batch_size: bool = flag(True, "pack micro-batches by tokens; otherwise count samples")
     max_tokens_per_gpu: int = flag(
         8192,
-        "tokens of a packed micro-batch; a longer sample gets one of its own",
+        "most tokens of a packed micro-batch; a longer sample gets its own",
         env=("MAX_TOKENS_PER_GPU",),
         least=1,
         main=True,
     )
-    merge_prefixes: bool = flag(
-        True, "compute once the tokens that samples of a micro-batch share at their start"
-    )
+    merge_prefixes: bool = flag(True, "compute common prefixes of a micro-batch's samples once")
     micro_batch_size: int | None = flag(
         None,
-        "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)",
+        "samples per micro-batch with --no-use-dynamic-batch-size (default: 1)",
         least=1,
         rules=[
             excludes(

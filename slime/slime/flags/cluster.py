@@ -24,7 +24,7 @@ class ClusterArguments:
     )
     num_train_processes: int = flag(
         1,
-        "training processes where no GPU trains",
+        "training processes without a GPU",
         least=1,
         rules=[
             needs(
@@ -33,14 +33,14 @@ class ClusterArguments:
             )
         ],
     )
-    train_threads: int = flag(1, "CPU threads of one training process", least=1)
+    train_threads: int = flag(1, "CPU threads per training process", least=1)
     train_nice: int = flag(
         5, "added to the niceness of training processes that use the CPU, 0 to 19", least=0
     )
-    trainer_max_restarts: int = flag(10, "times that a dead training process is started again", least=0)
+    trainer_max_restarts: int = flag(10, "restarts of dead training processes", least=0)
     fsdp_cpu_offload: bool = flag(
         False,
-        "keep fp32 weights, gradients and optimizer states in CPU memory, and step there",
+        "keep fp32 weights, gradients and optimizer states in CPU memory, and update them there",
         aliases=("--optimizer-cpu-offload", "--offload-optimizer-state"),
         rules=[on_gpus("moves weights and optimizer states from GPUs to CPU memory")],
     )

@@ -15,22 +15,22 @@ class CriticArguments:
 
     lambd: float = flag(
         1.0,
-        "decay of later surprises in generalised advantage estimation",
+        "lambda of generalised advantage estimation",
         least=0,
         most=1,
         rules=[OF_CRITIC],
     )
     value_clip: float = flag(
-        0.2, "largest step of a value within one rollout that its loss rewards", above=0, rules=[OF_CRITIC]
+        0.2, "largest rewarded change of a value within one rollout", above=0, rules=[OF_CRITIC]
     )
     critic_lr: float | None = flag(
         None, "highest learning rate of the critic (default: --lr)", least=0, rules=[OF_CRITIC]
     )
     critic_load: str | None = flag(
         None,
-        "folder of the Hugging Face model that the critic starts from (default: --hf-checkpoint)",
+        "Hugging Face model folder that initializes the critic (default: --hf-checkpoint)",
         rules=[OF_CRITIC],
     )
     num_critic_only_steps: int = flag(
-        0, "first rollouts, in which the critic is trained and the policy waits", least=0, rules=[OF_CRITIC]
+        0, "number of first rollouts that train only the critic", least=0, rules=[OF_CRITIC]
     )

@@ -18,7 +18,7 @@ class DataArguments:
 
     prompt_data: str | None = flag(
         None,
-        "JSON Lines or Parquet file of prompts; FILE@[a:b] takes rows a to b",
+        "JSON Lines or Parquet file of prompts; FILE@[a:b] selects rows a to b",
         env=("DATA_PATH",),
         env_unless="disable_rollout_global_dataset",
         rules=[
@@ -30,16 +30,14 @@ class DataArguments:
         ],
         main=True,
     )
-    data_source_path: str = flag(BUFFERED_SOURCE, "class(args) that hands out prompts")
+    data_source_path: str = flag(BUFFERED_SOURCE, "class(args) that provides prompts")
     disable_rollout_global_dataset: bool = flag(
-        False, "no prompt data set: the rollout function has its own source"
+        False, "no prompt data set, for a rollout function with its own source"
     )
     input_key: str = flag("input", "column with the prompt: a text, or a list of chat messages")
     label_key: str | None = flag(None, "column with the reference answer")
-    metadata_key: str = flag(
-        "metadata", "column with an object that goes with the sample, where a row has it"
-    )
-    tool_key: str = flag("tools", "column with tool definitions for the chat template, where a row has it")
+    metadata_key: str = flag("metadata", "column with an optional object for the sample's metadata")
+    tool_key: str = flag("tools", "column with optional tool definitions for the chat template")
     apply_chat_template: bool = flag(
         False,
         "render messages (a text becomes one user message) with the model's chat template",
@@ -61,11 +59,11 @@ class DataArguments:
             )
         ],
     )
-    rollout_shuffle: bool = flag(False, "another order of the prompts in every epoch, from --rollout-seed")
-    rollout_seed: int = flag(42, "seed of the order of prompts and of every sampled answer")
+    rollout_shuffle: bool = flag(False, "reshuffle prompts every epoch, by --rollout-seed")
+    rollout_seed: int = flag(42, "seed of the order of prompts and of all sampled answers")
     num_epoch: int | None = flag(
         None,
-        "passes over --prompt-data; sets --num-rollout where that is not given (full batches only)",
+        "passes over --prompt-data; sets --num-rollout if that is not given (full batches only)",
         least=1,
         rules=[
             excludes("disable_rollout_global_dataset", text=COUNTS_PASSES),
@@ -74,11 +72,12 @@ class DataArguments:
     )
     rollout_max_prompt_len: int | None = flag(
         None,
-        "prompts of more tokens are dropped and counted (default: --rollout-max-context-len - 1)",
+        "most tokens of a prompt; longer ones are dropped and counted (default: "
+        "--rollout-max-context-len - 1)",
         least=1,
     )
     rollout_max_context_len: int | None = flag(
-        None, "tokens of prompt and answer together; an answer is cut at this limit", least=2
+        None, "most tokens of prompt and answer together; answers are truncated", least=2
     )
     buffer_filter_path: str | None = flag(
         None,

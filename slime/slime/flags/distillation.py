@@ -27,9 +27,9 @@ class DistillationArguments:
         aliases=("--opd-teacher-load", "--prm-teacher-load"),
         main=True,
     )
-    distill_topk: int = flag(0, "likely ids a position that a loss over them compares")
+    distill_topk: int = flag(0, "most likely ids per position to compare")
     distill_subset_mode: Literal["student", "teacher", "overlap"] | None = flag(
-        None, "whose most likely ids are compared, or both models' (default: the loss decides)"
+        None, "model whose most likely ids are compared, or both (default: by the loss)"
     )
     hint_selection: Literal["shortest", "token_optimal", "sequence_optimal"] = flag(
         "shortest",
@@ -41,7 +41,7 @@ class DistillationArguments:
         "classifier-free guidance: factor on hinted minus plain log-probs of the teacher; 1: off",
         least=1,
     )
-    hint_m: int | None = flag(None, "use only so many hints of a sample, the shortest ones", least=1)
+    hint_m: int | None = flag(None, "most hints used per sample, the shortest ones", least=1)
 
 
 @dataclass
@@ -50,7 +50,7 @@ class StalenessArguments:
 
     max_staleness: int | None = flag(
         None,
-        "tokens written by weights more than this many versions ago weigh --stale-weight (default: no limit)",
+        "tokens of weights more than this many versions old have --stale-weight (default: no limit)",
         least=0,
         rules=[
             excludes(
@@ -62,18 +62,18 @@ class StalenessArguments:
     )
     stale_weight: float = flag(
         0.0,
-        "weight of these tokens in the loss; 0 leaves them out",
+        "loss weight of these tokens; 0 excludes them",
         least=0,
         most=1,
         rules=[needs("max_staleness")],
     )
     tis_spans: Literal["all", "older"] = flag(
         "all",
-        "correct every token by --use-tis, or only those that older weights wrote",
+        "correct all tokens by --use-tis, or only those of older weights",
         rules=[needs("use_tis", text=OWN_FUNCTION), excludes("custom_tis_function_path", text=OWN_FUNCTION)],
     )
     logprob_gap_alarm: float = flag(
         0.05,
-        "warn if trainer and engine differ by more nats a token; 0: never",
+        "log-prob difference of trainer and engine, nats a token, that logs a warning; 0: none",
         least=0,
     )

@@ -19,20 +19,20 @@ class EngineArguments:
     )
     engine_python: str | None = flag(
         None,
-        "Python that has SGLang or vLLM, one variable each (default: this one)",
+        "Python with SGLang or vLLM, one variable each (default: this one)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
     rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0, main=True)
     rollout_num_gpus_per_engine: int = flag(
         1,
-        "GPUs over which one engine splits the model (SGLang: --tp-size, vLLM: --tensor-parallel-size)",
+        "GPUs per engine (SGLang: --tp-size, vLLM: --tensor-parallel-size)",
         least=1,
         rules=[excludes("rollout_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
         main=True,
     )
     rollout_num_engines: int = flag(
         1,
-        "engines where no GPU serves",
+        "number of engines without a GPU",
         least=1,
         rules=[
             needs(
@@ -43,7 +43,7 @@ class EngineArguments:
     )
     rollout_external_engine_addrs: list[str] = flag(
         [],
-        "existing engines, HOST:PORT each, which must see the weights' folder (else "
+        "addresses of existing engines, HOST:PORT, with access to the weights' folder (else "
         "--update-weight-transport nccl)",
         rules=[
             excludes(
@@ -63,7 +63,7 @@ class EngineArguments:
     )
     rollout_external: bool = flag(
         False,
-        "engines are run by others; needs --rollout-external-engine-addrs",
+        "use engines run by others; needs --rollout-external-engine-addrs",
         rules=[
             needs(
                 "rollout_external_engine_addrs",
@@ -73,8 +73,7 @@ class EngineArguments:
     )
     update_weight_transport: Literal["disk", "nccl", "tensor"] = flag(
         "disk",
-        "transport of weights: disk, shared memory (tensor: embedded, SGLang) or broadcast (nccl: "
-        "SGLang), else disk",
+        "weight transport: disk, shared memory (tensor: embedded, SGLang), broadcast (nccl: SGLang); fallback: disk",
         rules=[
             excludes(
                 rollout_backend=("embedded", "vllm"),
@@ -97,7 +96,7 @@ class EngineArguments:
     )
     update_weight_buffer_size: int = flag(
         512 * 1024**2,
-        "bytes per broadcast or transfer in memory, allocated on both sides",
+        "bytes per broadcast or memory transfer, allocated on both sides",
         least=1,
         rules=[needs(update_weight_transport=("nccl", "tensor"))],
     )
@@ -114,12 +113,12 @@ class EngineArguments:
         ],
     )
     engine_port: int = flag(
-        0, "port of the first engine, the next ones follow; 0 takes free ports", least=0, most=65535
+        0, "port of the first engine; others use the next ones; 0: free ports", least=0, most=65535
     )
-    engine_threads: int = flag(1, "CPU threads of one engine", least=1)
+    engine_threads: int = flag(1, "CPU threads per engine", least=1)
     context_length: int | None = flag(
         None,
-        "tokens of prompt and answer (default: the model's)",
+        "most tokens of prompt and answer (default: the model's)",
         env=("CONTEXT_LENGTH",),
         aliases=("--sglang-context-length",),
         least=1,
@@ -127,13 +126,13 @@ class EngineArguments:
     )
     max_running_requests: int | None = flag(
         None,
-        "concurrent requests of one engine (default: 64; SGLang and vLLM: their own)",
+        "concurrent requests per engine (default: 64; SGLang and vLLM: their own)",
         aliases=("--sglang-max-running-requests",),
         least=1,
     )
     chunked_prefill_size: int | None = flag(
         None,
-        "prompt tokens read between two decode steps (default: 512; SGLang and vLLM: their own)",
+        "prompt tokens processed between two decode steps (default: 512; SGLang and vLLM: their own)",
         aliases=("--sglang-chunked-prefill-size",),
         least=1,
     )
@@ -145,11 +144,11 @@ class EngineArguments:
         env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
     )
     prm_num_gpus: int = flag(
-        0, "GPUs of all engines of the judge model (--prm-model-path); 0: none is started", least=0
+        0, "GPUs of all engines of the judge model (--prm-model-path); 0: start none", least=0
     )
     prm_num_gpus_per_engine: int = flag(
         1,
-        "GPUs of one engine of the judge model",
+        "GPUs per engine of the judge model",
         least=1,
         rules=[excludes("prm_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
     )

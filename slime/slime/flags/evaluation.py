@@ -19,7 +19,7 @@ class EvaluationArguments:
 
     eval_interval: int | None = flag(
         None,
-        "evaluate every so many rollouts (default: never)",
+        "rollouts between two evaluations (default: never)",
         least=1,
         rules=[
             excludes(
@@ -49,18 +49,20 @@ class EvaluationArguments:
         "(default: --rollout-function-path)",
         rules=[EVALUATED],
     )
-    skip_eval_before_train: bool = flag(False, "no evaluation before the first rollout")
-    n_samples_per_eval_prompt: int = flag(1, "answers to each prompt", least=1)
-    eval_temperature: float | None = flag(None, "sampling temperature; 0 takes the most likely token")
+    skip_eval_before_train: bool = flag(False, "skip the evaluation before the first rollout")
+    n_samples_per_eval_prompt: int = flag(1, "answers per prompt", least=1)
+    eval_temperature: float | None = flag(None, "sampling temperature; 0: greedy")
     eval_top_p: float | None = flag(None, "as --rollout-top-p")
     eval_top_k: int | None = flag(None, "as --rollout-top-k")
     eval_max_response_len: int | None = flag(None, "most tokens of an answer")
-    eval_max_prompt_len: int | None = flag(None, "prompts of more tokens are left out and counted")
-    eval_max_context_len: int | None = flag(None, "tokens of prompt and answer together")
+    eval_max_prompt_len: int | None = flag(
+        None, "most tokens of a prompt; longer ones are skipped and counted"
+    )
+    eval_max_context_len: int | None = flag(None, "most tokens of prompt and answer together")
     eval_input_key: str | None = flag(None, "column with the prompt")
     eval_label_key: str | None = flag(None, "column with the reference answer")
     eval_tool_key: str | None = flag(None, "column with tool definitions")
-    eval_reward_key: str | None = flag(None, "which of several rewards is the score")
+    eval_reward_key: str | None = flag(None, "name of the reward that is the score")
     log_passrate: bool = flag(
         False,
         "log passrate/*: pass@k of training groups, counting rewards of 1 or more",

@@ -28,7 +28,7 @@ class GateArguments:
         above=0,
     )
     gate_max_canary_loss: float = flag(
-        0.1, "nats a token by which answers that people liked may become less likely, on average", above=0
+        0.1, "largest mean decrease of the log-prob of liked answers, nats a token", above=0
     )
     gate_max_wrong: float = flag(
         0.04,
@@ -58,7 +58,7 @@ class GateArguments:
         "all before",
         least=0,
     )
-    gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
+    gate_answer_tokens: int = flag(160, "most tokens of a candidate's answer in a check", least=1)
     gate_engine: str = flag(
         "auto",
         "engine of the checks: serving (second weights), cpu, HOST:PORT (spare), auto (serving, cpu or none)",

@@ -12,15 +12,15 @@ class HookArguments:
     """Hooks between rollout and training."""
 
     custom_reward_post_process_path: str | None = flag(
-        None, "f(args, samples) -> (raw rewards, rewards), in place of the normalisation of rewards in groups"
+        None, "f(args, samples) -> (raw rewards, rewards), instead of normalising rewards in groups"
     )
     custom_convert_samples_to_train_data_path: str | None = flag(
-        None, "f(args, samples) -> dict of lists, one entry a sample: training data"
+        None, "f(args, samples) -> training data: dict of lists, one entry per sample"
     )
     rollout_data_postprocess_path: str | None = flag(
-        None, "f(args, rollout_id, rollout_data), after log-probs and advantages, which it may change"
+        None, "f(args, rollout_id, rollout_data), called after log-probs and advantages; may change them"
     )
     custom_update_weight_post_write_path: str | None = flag(
         None,
-        "f(args, version_dir, rollout_engines), after a weight version is written, before engines load it",
+        "f(args, version_dir, rollout_engines), called between writing and loading a weight version",
     )

@@ -71,11 +71,11 @@ class LoraArguments:
         None, f"adapters are scaled by this over their rank (default: {DEFAULT_ALPHA:g})", above=0, main=True
     )
     lora_dropout: float | None = flag(
-        None, "share of adapter inputs that a training pass leaves out (default: 0)", least=0, below=1
+        None, "dropout of the adapters' inputs in training (default: 0)", least=0, below=1
     )
     lora_target_modules: str | None = flag(
         None,
-        "linear modules with adapters, their names separated by commas (default: all but the output head)",
+        "linear modules with adapters, separated by commas (default: all except the output head)",
     )
     lora_modules_to_save: str | None = flag(
         None,

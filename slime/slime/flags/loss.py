@@ -30,7 +30,8 @@ class LossArguments:
 
     loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
         "policy_loss",
-        "clipped policy gradient, likelihood, or a loss of your own: --loss-spec-path or --custom-loss-function-path",
+        "clipped policy gradient, likelihood, or a custom loss: --loss-spec-path or "
+        "--custom-loss-function-path",
         instead="the loss of a method is named by --loss-spec-path, see the README of the method's folder",
         rules=[
             excludes(
@@ -49,21 +50,21 @@ class LossArguments:
     custom_loss_function_path: str | None = flag(
         None,
         "f(args, batch, logits, sum_of_sample_mean), or compute_loss(policy_logits, reference_logits, rewards, "
-        "advantages, config) with log-probs of one sample, or what --loss-spec-path takes; implies --loss-type "
+        "advantages, config) with log-probs of one sample, or a --loss-spec-path function; implies --loss-type "
         "custom_loss",
         rules=[NOT_FOR_SFT],
     )
     calculate_per_token_loss: bool = flag(
-        False, "every trained token weighs the same; otherwise every sample does, whatever its length"
+        False, "give every trained token the same weight, instead of every sample"
     )
     custom_pg_loss_reducer_function_path: str | None = flag(
         None,
         "f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of the policy loss",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
-    eps_clip: float = flag(0.2, "the probability ratio is clipped below 1 - this", least=0, below=1)
+    eps_clip: float = flag(0.2, "lower clip of the probability ratio, at 1 - this", least=0, below=1)
     eps_clip_high: float | None = flag(
-        None, "the probability ratio is clipped above 1 + this (default: --eps-clip)", least=0
+        None, "upper clip of the probability ratio, at 1 + this (default: --eps-clip)", least=0
     )
     eps_clip_c: float | None = flag(
         None,
@@ -90,13 +91,13 @@ class LossArguments:
     )
     kl_loss_coef: float = flag(
         0.0,
-        "weight of that divergence; at 0 no reference model is loaded",
+        "weight of that divergence; 0: load no reference model",
         least=0,
         rules=[needs("use_kl_loss", text="{flag} {value} needs --use-kl-loss")],
         main=True,
     )
     kl_loss_type: Literal["k1", "k2", "k3", "low_var_kl"] = flag(
-        "k1", "estimator of that divergence, and of the one of --kl-coef"
+        "k1", "estimator of that divergence and of the divergence of --kl-coef"
     )
     use_unbiased_kl: bool = flag(
         False,
@@ -105,18 +106,18 @@ class LossArguments:
     )
     use_opsm: bool = flag(
         False,
-        "drop tokens with negative advantage where the policy has drifted (off-policy sequence masking)",
+        "drop tokens with negative advantage if the policy has drifted (off-policy sequence masking)",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     opsm_delta: float = flag(
         1e-4,
-        "fall of a sample's mean log-prob, nats a token, at which OPSM drops it",
+        "decrease of a sample's mean log-prob, nats a token, at which OPSM drops it",
         least=0,
         rules=[needs("use_opsm")],
     )
     use_rollout_logprobs: bool = flag(
         False,
-        "take the engine's log-probs as those of the old policy instead of computing them again",
+        "use the engine's log-probs as old log-probs, instead of recomputing them",
         rules=[
             NOT_FOR_SFT,
             excludes("use_tis", text=NOTHING_TO_WEIGH),
@@ -130,17 +131,17 @@ class LossArguments:
     )
     use_tis: bool = flag(
         False,
-        "weigh tokens by trainer probability over engine probability",
+        "weight tokens by trainer probability over engine probability",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     tis_mode: Literal["truncate", "icepop"] = flag(
-        "truncate", "clip these weights to their range, or drop tokens outside of it (IcePop)", rules=[OF_TIS]
+        "truncate", "clip these weights to their range, or drop tokens outside it (IcePop)", rules=[OF_TIS]
     )
-    tis_clip: float = flag(2.0, "upper end of that range", least=0, rules=[OF_TIS])
-    tis_clip_low: float = flag(0.0, "lower end of that range", least=0, rules=[OF_TIS])
+    tis_clip: float = flag(2.0, "upper bound of these weights", least=0, rules=[OF_TIS])
+    tis_clip_low: float = flag(0.0, "lower bound of these weights", least=0, rules=[OF_TIS])
     custom_tis_function_path: str | None = flag(
         None,
-        "f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths, response_lengths) -> "
-        "(pg_loss, new loss masks, metrics) in place of --tis-mode",
+        "f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths, "
+        "response_lengths) -> (pg_loss, new loss masks, metrics), instead of --tis-mode",
         rules=[OF_TIS],
     )

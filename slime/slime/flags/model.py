@@ -32,7 +32,7 @@ class ModelArguments:
     )
     ref_update_interval: int | None = flag(
         None,
-        "rollouts after which the reference model takes over the policy's weights (default: never)",
+        "rollouts after which the reference model is set to the policy's weights (default: never)",
         least=1,
         rules=[
             needs(
@@ -86,7 +86,7 @@ class ModelArguments:
     )
     freeze_params_name_list: list[str] = flag(
         [],
-        "train all but the weights whose names match this regular expression",
+        "train all weights except those whose names match this regular expression",
         rules=[ALL_ADAPTERS, JOINED],
     )
     save: str = flag(
@@ -103,8 +103,8 @@ class ModelArguments:
         aliases=("--resume-from-checkpoint",),
         main=True,
     )
-    save_interval: int = flag(1, "checkpoint every so many rollouts, and at a stop", least=1, main=True)
+    save_interval: int = flag(1, "rollouts between two checkpoints; a stop saves one too", least=1, main=True)
     keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all", least=0)
     keep_weights: int = flag(
-        3, "newest weight versions to keep; 0 keeps all; the live one always stays", least=0
+        3, "newest weight versions to keep; 0: all; the live one is always kept", least=0
     )

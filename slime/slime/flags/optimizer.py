@@ -20,19 +20,19 @@ class OptimizerArguments:
     lr: float = flag(1e-6, "highest learning rate", least=0, main=True)
     min_lr: float = flag(
         0.0,
-        "learning rate at the end of the decay",
+        "final learning rate",
         least=0,
         rules=[
             excludes(lr_decay_style="constant", text="{flag} needs a --lr-decay-style other than constant")
         ],
     )
     lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = flag(
-        "constant", "how the learning rate falls; WSD: warm-up, stable, decay"
+        "constant", "decay of the learning rate; WSD: warm-up, stable, decay"
     )
     lr_warmup_iters: int = flag(0, "optimizer steps of linear warm-up", least=0)
     lr_warmup_fraction: float | None = flag(
         None,
-        "share of the steps until --lr-decay-iters, in place of --lr-warmup-iters",
+        "share of the steps until --lr-decay-iters, instead of --lr-warmup-iters",
         least=0,
         below=1,
         rules=[
@@ -43,10 +43,12 @@ class OptimizerArguments:
         ],
     )
     lr_wsd_decay_iters: int | None = flag(
-        None, "last steps, in which WSD decays (default: a tenth of --lr-decay-iters)", rules=[OF_WSD]
+        None,
+        "number of last steps in which WSD decays (default: a tenth of --lr-decay-iters)",
+        rules=[OF_WSD],
     )
     lr_wsd_decay_style: Literal["linear", "cosine", "exponential", "minus_sqrt"] = flag(
-        "exponential", "how WSD decays", rules=[OF_WSD]
+        "exponential", "kind of WSD's decay", rules=[OF_WSD]
     )
     lr_decay_iters: int | None = flag(
         None,
@@ -64,7 +66,7 @@ class OptimizerArguments:
     adam_beta1: float = flag(0.9, "decay of the first moment", least=0, below=1)
     adam_beta2: float = flag(0.95, "decay of the second moment", least=0, below=1)
     adam_eps: float = flag(1e-8, "added to the root of the second moment", above=0)
-    clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip", least=0)
+    clip_grad: float = flag(1.0, "largest norm of the gradient; 0: no limit", least=0)
     lr_batch_reference: int = flag(
         0,
         "batch size for the full learning rate; smaller ones get sqrt(n / this); 0: off",
@@ -72,7 +74,7 @@ class OptimizerArguments:
     )
     average_steps: float = flag(
         0.0,
-        "decay of the weights' mean over an update's steps, used as its result; 0: last step",
+        "decay of the mean weights over an update's steps, its result; 0: last step",
         least=0,
         below=1,
         rules=[

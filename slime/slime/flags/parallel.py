@@ -27,14 +27,14 @@ class ParallelArguments:
     """Division of the model (--train-backend megatron)."""
 
     tensor_model_parallel_size: int = flag(
-        1, "ranks among which every matrix is cut", aliases=("--tp",), least=1, rules=[OF_MEGATRON], main=True
+        1, "tensor-parallel ranks", aliases=("--tp",), least=1, rules=[OF_MEGATRON], main=True
     )
     pipeline_model_parallel_size: int = flag(
-        1, "ranks among which the layers are dealt", aliases=("--pp",), least=1, rules=[OF_MEGATRON]
+        1, "pipeline-parallel ranks", aliases=("--pp",), least=1, rules=[OF_MEGATRON]
     )
     decoder_last_pipeline_num_layers: int | None = flag(
         None,
-        "layers of the last of these ranks, with the output head (default: equal shares)",
+        "layers of the last pipeline stage, with the output head (default: equal shares)",
         least=1,
         rules=[
             OF_MEGATRON,
@@ -46,21 +46,21 @@ class ParallelArguments:
     )
     context_parallel_size: int = flag(
         1,
-        "ranks among which the tokens of a micro-batch are dealt",
+        "context-parallel ranks, which divide the tokens of a micro-batch",
         aliases=("--cp",),
         least=1,
         rules=[OF_MEGATRON],
     )
     expert_model_parallel_size: int = flag(
         1,
-        "ranks among which the experts of a mixture are dealt; they may be copies too",
+        "expert-parallel ranks; they may be data-parallel ranks too",
         aliases=("--ep",),
         least=1,
         rules=[OF_MEGATRON],
     )
     sequence_parallel: bool = flag(
         False,
-        "deal the tokens between matrices too, among the ranks that cut them; needs GPUs",
+        "divide tokens between matrices among tensor-parallel ranks (sequence parallelism); needs GPUs",
         rules=[
             OF_MEGATRON,
             excludes(tensor_model_parallel_size=1, text=CUT_ON_GPUS),
@@ -69,12 +69,12 @@ class ParallelArguments:
     )
     use_distributed_optimizer: bool = flag(
         False,
-        "shard the optimizer's states over the copies of the model",
+        "shard the optimizer's states over data-parallel ranks",
         rules=[OF_MEGATRON],
     )
     recompute_granularity: Literal["full", "selective"] | None = flag(
         None,
-        "what the backward pass computes again: whole layers, or --recompute-modules of them",
+        "parts recomputed in the backward pass: whole layers, or their --recompute-modules",
         rules=[full_needs("recompute_method"), full_needs("recompute_num_layers")],
     )
     recompute_method: Literal["uniform", "block"] | None = flag(
@@ -88,6 +88,6 @@ class ParallelArguments:
     )
     recompute_modules: str | None = flag(
         None,
-        "with selective: core_attn, mlp, their names separated by commas (default: core_attn)",
+        "with selective: core_attn, mlp, separated by commas (default: core_attn)",
         rules=[needs(recompute_granularity="selective")],
     )

@@ -18,9 +18,9 @@ class PrmArguments:
         "score every step of agents with a judge (--prm-num-gpus, --prm-router-ip or --prm-url)",
         rules=[needs("custom_generate_function_path", why="an agent whose steps are judged")],
     )
-    prm_m: int = flag(4, "votes a step, with --prm-enable", least=1, yields=True)
+    prm_m: int = flag(4, "votes per step, with --prm-enable", least=1, yields=True)
     prm_step_coef: float = flag(
-        1.0, "weight of step scores (by a judge or the environment) relative to the agent's outcome"
+        1.0, "weight of step scores (of a judge or the environment) relative to the agent's outcome"
     )
     prm_temperature: float = flag(
         1.0, "sampling temperature of the judge model, with --prm-enable", least=0, yields=True
@@ -28,7 +28,7 @@ class PrmArguments:
     prm_max_new_tokens: int = flag(2048, "most tokens of a vote, with --prm-enable", least=1, yields=True)
     prm_router_ip: str | None = flag(
         None,
-        "host of a judge engine that is started elsewhere; it reads ids of --prm-model-path's tokenizer",
+        "host of an external judge engine, which uses token ids of --prm-model-path",
         rules=[JUDGES, needs("prm_router_port")],
     )
     prm_router_port: int | None = flag(
@@ -36,14 +36,14 @@ class PrmArguments:
     )
     prm_url: str | None = flag(
         None,
-        "base URL of an OpenAI-compatible API that judges instead, with /v1 if it has one",
+        "base URL of an OpenAI-compatible judge API, with /v1 if it has one",
         rules=[JUDGES, needs("prm_model")],
     )
     prm_model: str | None = flag(
         None, "name of the judge model at the API of --prm-url", rules=[needs("prm_url")]
     )
     prm_api_key: str | None = flag(None, "key of the API of --prm-url", env=("PRM_API_KEY",))
-    prm_concurrency: int = flag(64, "votes that are asked for at the same time", least=1, rules=[JUDGES])
+    prm_concurrency: int = flag(64, "concurrent votes", least=1, rules=[JUDGES])
     prm_timeout: float = flag(
-        120.0, "seconds for one vote; a step all of whose votes fail has no score", above=0, rules=[JUDGES]
+        120.0, "time limit of one vote, seconds; a step without a vote has no score", above=0, rules=[JUDGES]
     )

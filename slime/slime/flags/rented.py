@@ -24,7 +24,7 @@ class RentedArguments:
     rented_url: str = flag("", "base URL of the service (default: its own)", rules=[RENTED])
     rented_stream_tokens: int = flag(
         0,
-        "answer tokens per request to the service, each of which charges the prompt; 0: all",
+        "answer tokens per request to the service, which charges the prompt each time; 0: all",
         least=0,
         rules=[RENTED],
     )
@@ -35,11 +35,11 @@ class RentedArguments:
     )
     rented_state: str = flag(
         "",
-        "saved state at the service to begin with, until --save has a checkpoint",
+        "saved state at the service to start from, until --save has a checkpoint",
         rules=[TRAINED_THERE],
     )
     rented_judge: bool = flag(
-        False, "an engine of the service's base model, which never changes, for the judge", rules=[RENTED]
+        False, "engine of the service's base model, which never changes, for the judge", rules=[RENTED]
     )
     rented_prices: str | None = flag(
         None,
@@ -48,7 +48,7 @@ class RentedArguments:
     )
     max_cost: float | None = flag(
         None,
-        "US dollars of --rented-prices after which training stops; serving goes on",
+        "US dollars of --rented-prices after which training stops; serving continues",
         above=0,
         rules=[needs("rented_prices")],
     )

@@ -20,7 +20,7 @@ class RewardArguments:
         main=True,
     )
     rm_url: str | None = flag(
-        None, "where remote_rm POSTs prompt, response and label; the answer is the reward"
+        None, "URL to which remote_rm POSTs prompt, response and label; it returns the reward"
     )
     custom_rm_path: str | None = flag(
         None,
@@ -41,12 +41,8 @@ class RewardArguments:
         env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
         yields=True,
     )
-    rm_retries: int = flag(
-        5, "times that remote_rm asks again after a connection that failed or a status of 5xx", least=0
-    )
-    rm_concurrency: int = flag(
-        64, "rewards that are computed, or requests to --rm-url, at the same time", least=1
-    )
+    rm_retries: int = flag(5, "retries of remote_rm after a failed connection or a status 5xx", least=0)
+    rm_concurrency: int = flag(64, "concurrent rewards, or requests to --rm-url", least=1)
     rm_max_failures: int = flag(
         32,
         "consecutive failed rewards before the run ends with the reason; 0: no limit",

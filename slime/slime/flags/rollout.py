@@ -20,26 +20,26 @@ class RolloutArguments:
         main=True,
     )
     service_path: list[str] = flag(
-        [], "start(args, endpoints) -> server processes that slime starts and watches; may be repeated"
+        [], "start(args, endpoints) -> server processes that slime starts and monitors; repeatable"
     )
     on_weights_live_path: str | None = flag(
         None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
     )
     num_rollout: int = flag(
-        UNBOUNDED, "rollouts to train; a run that is resumed counts those before", least=1, main=True
+        UNBOUNDED, "rollouts to train; a resumed run counts earlier ones", least=1, main=True
     )
-    rollout_batch_size: int = flag(4, "prompts of one rollout", least=1, main=True)
+    rollout_batch_size: int = flag(4, "prompts per rollout", least=1, main=True)
     n_samples_per_prompt: int = flag(
         1,
-        "samples of one prompt, which form a group",
+        "samples per prompt, which form a group",
         aliases=("--num-rollouts-per-prompt",),
         least=1,
         main=True,
     )
-    reward_key: str | None = flag(None, "which of several rewards to train on")
+    reward_key: str | None = flag(None, "name of the reward to train on")
     update_weights_interval: int = flag(
         1,
-        "make weights live every so many rollouts",
+        "rollouts between two weight updates",
         least=1,
         rules=[
             excludes(
@@ -60,11 +60,11 @@ class RolloutArguments:
         "f(args, sample, *, rollout_id, evaluation) -> Sample or None, before the reward; may be repeated",
         rules=[GENERATES_NOTHING],
     )
-    group_rm: bool = flag(False, "rewards are asked for a whole group at once", rules=[GENERATES_NOTHING])
+    group_rm: bool = flag(False, "request rewards for a whole group at once", rules=[GENERATES_NOTHING])
     dynamic_sampling_filter_path: str | None = flag(
         None,
-        "f(args, group) -> DynamicFilterOutput or bool: which finished groups are trained on, such as "
-        "slime.rollout.filters.check_reward_nonzero_std",
+        "f(args, group) -> DynamicFilterOutput or bool: selects finished groups to train on, "
+        "such as slime.rollout.filters.check_reward_nonzero_std",
         rules=[GENERATES_NOTHING],
     )
     rollout_sample_filter_path: str | None = flag(
@@ -74,13 +74,13 @@ class RolloutArguments:
     )
     rollout_all_samples_process_path: str | None = flag(
         None,
-        "f(args, all_groups, get_samples) -> None, sees every finished group, dropped ones too",
+        "f(args, all_groups, get_samples) -> None, gets every finished group, including dropped ones",
         rules=[GENERATES_NOTHING],
     )
     custom_rollout_log_function_path: str | None = flag(
         None,
-        "f(rollout_id, args, samples, extra_metrics, rollout_time) -> bool; True leaves out slime's own metrics",
+        "f(rollout_id, args, samples, extra_metrics, rollout_time) -> bool; True omits slime's own metrics",
     )
     custom_eval_rollout_log_function_path: str | None = flag(
-        None, "f(rollout_id, args, data, extra_metrics) -> bool; True leaves out slime's own metrics"
+        None, "f(rollout_id, args, data, extra_metrics) -> bool; True omits slime's own metrics"
     )

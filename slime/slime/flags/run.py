@@ -17,9 +17,9 @@ class RunArguments:
     run_dir: str = flag(
         "runs/slime", "folder of the run: process records, logs, live weights", env=("RUN_DIR",), main=True
     )
-    seed: int = flag(1234, "seed of every random number of the trainer")
+    seed: int = flag(1234, "seed of all random numbers of the trainer")
     custom_config_path: str | None = flag(
-        None, "YAML file of flags and plug-in values by name; wins over the command line"
+        None, "YAML file of flags and plug-in values by name; overrides the command line"
     )
 
 
@@ -28,14 +28,12 @@ class LoopArguments:
     """Loop: which parts take turns, are left out, or are replayed."""
 
     train_epochs: int = flag(
-        1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",), least=1, main=True
+        1, "passes over the batch of each rollout", env=("TRAIN_EPOCHS",), least=1, main=True
     )
-    colocate: bool = flag(
-        False, "engines and trainers share their processors or GPUs and take turns", main=True
-    )
+    colocate: bool = flag(False, "engines and trainers share processors or GPUs and alternate", main=True)
     offload_rollout: bool | None = flag(
         None,
-        "engines give back their memory while the trainer works (default: with --colocate)",
+        "engines release their memory while the trainer works (default: with --colocate)",
         rules=[
             excludes(
                 offload_rollout=True,
@@ -51,7 +49,7 @@ class LoopArguments:
     )
     debug_rollout_only: bool = flag(
         False,
-        "collect rollouts and train nothing; no trainer starts",
+        "only collect rollouts; no trainer starts",
         rules=[
             excludes(
                 "debug_train_only",
@@ -59,18 +57,18 @@ class LoopArguments:
             )
         ],
     )
-    debug_train_only: bool = flag(False, "train without engines and services")
+    debug_train_only: bool = flag(False, "train without starting engines and services")
     save_debug_rollout_data: str | None = flag(
         None,
         "file (JSON, .json.gz) for the samples of each rollout; {rollout_id} is replaced "
         "(evaluations: eval_N)",
     )
     load_debug_rollout_data: str | None = flag(
-        None, "replay such files instead of collecting rollouts; means --debug-train-only"
+        None, "replay such files instead of collecting rollouts; implies --debug-train-only"
     )
     load_debug_rollout_data_subsample: float = flag(
         1.0,
-        "share of each replayed file's samples, from its head and tail",
+        "share of each replayed file's samples, from its start and end",
         above=0,
         most=1,
         rules=[needs("load_debug_rollout_data")],
@@ -79,14 +77,14 @@ class LoopArguments:
         False, "write a torch profiler trace to RUN_DIR/profile", aliases=("--use-pytorch-profiler",)
     )
     profile_step_start: int = flag(1, "first rollout to profile", rules=[needs("profile")])
-    profile_step_end: int = flag(2, "rollout before which profiling ends", rules=[needs("profile")])
+    profile_step_end: int = flag(2, "first rollout that is not profiled", rules=[needs("profile")])
 
 
 @dataclass
 class CheckpointArguments:
     """Checkpoints: how they are written, and which parts of one are loaded."""
 
-    async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
+    async_save: bool = flag(False, "write checkpoints in the background; the run waits for its last one")
     update_weight_disk_dir: str = flag(
         "",
         "folder of this run's weight versions (default: weights in --save; /dev/shm: in memory)",
@@ -96,7 +94,7 @@ class CheckpointArguments:
     )
     reset_optimizer_states: bool = flag(
         False,
-        "take over the weights of --load, not its optimizer and learning-rate schedule",
+        "use only the weights of --load, without its optimizer and learning-rate schedule",
         rules=[needs("load", text="{flag} is about the checkpoint of --load; give one")],
     )
 
@@ -109,36 +107,43 @@ STARTS = {"embedded": 300.0, "sglang": 1200.0, "vllm": 1200.0, "rented": 300.0}
 class LimitArguments:
     """Limits of waiting, in seconds; 0 waits for ever."""
 
-    ray_start_timeout: float = flag(180.0, "for Ray to start", least=0)
+    ray_start_timeout: float = flag(180.0, "time limit of Ray's start, seconds", least=0)
     engine_start_timeout: float | None = flag(
         None,
-        "for an engine to start (default: 300; 1200 for SGLang and vLLM, which build kernels)",
+        "time limit of an engine's start, seconds (default: 300; SGLang and vLLM: 1200)",
         least=0,
     )
     load_timeout: float | None = flag(
         None,
-        "for trainers to load model and checkpoint (default: 1800, more for large models; 0: no limit)",
+        "time limit of loading a model, seconds (default: 1800, large models more; 0: none)",
         least=0,
     )
-    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is restarted", least=0)
-    eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
-    train_timeout: float = flag(3600.0, "for a training step; then the trainer is restarted", least=0)
+    rollout_timeout: float = flag(
+        0.0, "time limit of a rollout, seconds; then its rollout manager is restarted", least=0
+    )
+    eval_timeout: float = flag(3600.0, "time limit of an evaluation, seconds", least=0)
+    train_timeout: float = flag(
+        3600.0, "time limit of a training step, seconds; then the trainer is restarted", least=0
+    )
     save_timeout: float | None = flag(
         None,
-        "for a checkpoint or an export of weights (default: 1800, more for large models; 0: no limit)",
+        "time limit of a checkpoint or a weight export, seconds (default: 1800, more for large models; 0: no limit)",
         least=0,
     )
     weight_update_timeout: float | None = flag(
         None,
-        "for one stage of a weight update on one engine (default: 300, more for large models; 0: no limit)",
+        "time limit of one stage of a weight update on one engine, seconds (default: 300, more for "
+        "large models; 0: no limit)",
         least=0,
     )
     stop_timeout: float | None = flag(
         None,
-        "for a stopping run to save (default: 120, more for large checkpoints; 0: no limit)",
+        "time limit of saving at a stop, seconds (default: 120, large models more; 0: none)",
         least=0,
     )
-    health_timeout: float = flag(60.0, "for a heartbeat of a helper process; then it is restarted", least=0)
+    health_timeout: float = flag(
+        60.0, "time limit of a helper process's heartbeat, seconds; then it is restarted", least=0
+    )
 
     @property
     def engine_start_limit(self) -> float:
@@ -160,21 +165,22 @@ class TrackingArguments:
     )
     wandb_project: str | None = flag(None, "W&B project", rules=[needs("use_wandb")])
     wandb_team: str | None = flag(None, "W&B team or user", rules=[needs("use_wandb")])
-    wandb_group: str | None = flag(None, "name under which W&B groups runs", rules=[needs("use_wandb")])
+    wandb_group: str | None = flag(None, "W&B group", rules=[needs("use_wandb")])
     wandb_run_id: str | None = flag(
-        None, "W&B run to go on with (default: the one that RUN_DIR began)", rules=[needs("use_wandb")]
+        None, "W&B run to resume (default: the one started in RUN_DIR)", rules=[needs("use_wandb")]
     )
     wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)", rules=[needs("use_wandb")])
     wandb_always_use_train_step: bool = flag(
-        False, "count W&B steps in optimizer steps, not in rollouts", rules=[needs("use_wandb")]
+        False, "use optimizer steps as W&B steps, instead of rollouts", rules=[needs("use_wandb")]
     )
     use_trackio: bool = flag(False, "log to trackio, a local dashboard (pip install trackio: 170 MB)")
     trackio_project: str | None = flag(None, "trackio project (default: slime)", rules=[needs("use_trackio")])
     keep_token_records: int = flag(
         0,
-        "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of every trained token; 0: none",
+        "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of "
+        "each trained token; 0: none",
         least=0,
     )
     progress: Literal["auto", "bar", "lines"] = flag(
-        "auto", "a progress bar, or a line a rollout; auto: a bar in a terminal"
+        "auto", "progress bar, or a line per rollout; auto: a bar in a terminal"
     )

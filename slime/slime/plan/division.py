@@ -90,10 +90,10 @@ class Machines:
     """Command line: the model and the GPUs."""
 
     model: str = flag(REQUIRED, "a folder with a config.json, or the name of a known model", positional=True)
-    gpus: int = flag(REQUIRED, "GPUs that train")
-    node: int = flag(REQUIRED, "GPUs of them on a machine")
-    pp: int = flag(1, "as the trainer's flag")
-    cp: int = flag(1, "as the trainer's flag")
+    gpus: int = flag(REQUIRED, "GPUs for training")
+    node: int = flag(REQUIRED, "GPUs per machine")
+    pp: int = flag(1, "pipeline-parallel ranks")
+    cp: int = flag(1, "context-parallel ranks")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

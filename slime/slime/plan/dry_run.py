@@ -49,13 +49,13 @@ class Plan(Machines):
     """The run to plan, and its GPUs."""
 
     gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
-    usual_gpu: str = flag(DEFAULT, "the one to plan for if this machine has none")
-    script_variables: str = flag("", "names of variables that the script itself set")
+    usual_gpu: str = flag(DEFAULT, "GPU to plan for if this machine has none")
+    script_variables: str = flag("", "names of variables set by the script itself")
     shell: list[str] = flag(
-        [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
+        [], "launch script whose variables are known, or a folder of them; repeatable", unit="path"
     )
-    all: bool = flag(False, "list the arguments that have their defaults too")
-    words: list[str] = flag([], "the driver's, after --", positional=True)
+    all: bool = flag(False, "also list arguments with their defaults")
+    words: list[str] = flag([], "arguments of the driver, after --", positional=True)
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:

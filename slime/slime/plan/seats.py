@@ -16,9 +16,9 @@ SMALLER = "make a part smaller (ACTOR_GPUS, ROLLOUT_GPUS, PRM_GPUS), or an engin
 class Machines:
     """The identical machines of a run, as given by a launch script."""
 
-    num_gpus: int = flag(0, "GPUs of all machines together")
-    machines: int = flag(1, "machines, which have equal shares of the GPUs")
-    machine_gpus: int = flag(0, "GPUs of one machine (default: its share)")
+    num_gpus: int = flag(0, "total number of GPUs")
+    machines: int = flag(1, "machines, with equal numbers of GPUs")
+    machine_gpus: int = flag(0, "GPUs per machine (default: equal numbers)")
 
     def seats(self, split: GpuSplit) -> Seats | None:
         """Returns the place of every part; None for a run without GPUs. Raises ClusterError as `seats_of`."""

@@ -46,10 +46,10 @@ class Checked(Machines):
     """The command line to check, and the machines of a run with GPUs."""
 
     shell: list[str] = flag(
-        [], "launch script, or a folder of them, whose variables are known; repeatable", unit="path"
+        [], "launch script whose variables are known, or a folder of them; repeatable", unit="path"
     )
-    dry_run: bool = flag(False, "a plan, which may be for another machine, is made of the words")
-    words: list[str] = flag([], "the driver's, after --", positional=True)
+    dry_run: bool = flag(False, "the arguments are for a plan, which may be for another machine")
+    words: list[str] = flag([], "arguments of the driver, after --", positional=True)
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:

@@ -33,9 +33,11 @@ class PoolSettings:
     """The environment that a pool serves, or the pools that it routes to, and its address."""
 
     environment: str | None = flag(
-        None, "class or function without arguments that makes one: file.py:Class", one_of="served"
+        None,
+        "class or function without arguments that creates an environment: file.py:Class",
+        one_of="served",
     )
-    pools: str | None = flag(None, "addresses of pools to route to, with commas", one_of="served")
+    pools: str | None = flag(None, "addresses of pools to route to, separated by commas", one_of="served")
     host: str = flag("127.0.0.1", "address to listen on")
     port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
     key_file: Path | None = flag(
@@ -43,11 +45,11 @@ class PoolSettings:
         "file with the clients' key (default: a new one at each start)",
         unit="path",
     )
-    tasks: Path | None = flag(None, "folder in which a request's task_path must lie", unit="path")
-    max_runs: int = flag(LIMITS.max_runs, "environments at a time")
-    max_tasks: int = flag(LIMITS.max_tasks, "different tasks at a time")
-    max_runs_per_task: int = flag(LIMITS.max_runs_per_task, "environments of one task at a time")
-    run_idle_ttl: float = flag(LIMITS.ttl, "seconds without a heartbeat")
+    tasks: Path | None = flag(None, "folder that must contain a request's task_path", unit="path")
+    max_runs: int = flag(LIMITS.max_runs, "concurrent environments")
+    max_tasks: int = flag(LIMITS.max_tasks, "concurrent tasks")
+    max_runs_per_task: int = flag(LIMITS.max_runs_per_task, "concurrent environments of one task")
+    run_idle_ttl: float = flag(LIMITS.ttl, "seconds without a heartbeat after which an environment is closed")
 
 
 def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:

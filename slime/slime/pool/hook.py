@@ -38,11 +38,11 @@ class PoolFlags:
         "environment class, file.py:Class, or the name of a track, such as terminal",
         env=("ENVIRONMENT_PATH", "ENV_TYPE"),
     )
-    environment_port: int = flag(POOL_PORT, "of the pool, on the loopback address", least=1, most=65535)
+    environment_port: int = flag(POOL_PORT, "port of the pool, on the loopback address", least=1, most=65535)
     parallel_envs: int = flag(
-        64, "environments, and episodes, at a time", env=("PARALLEL_ENVS",), yields=True, least=1
+        64, "concurrent environments and episodes", env=("PARALLEL_ENVS",), yields=True, least=1
     )
-    max_steps: int = flag(16, "answers of the model in an episode", env=("MAX_STEPS",), yields=True, least=1)
+    max_steps: int = flag(16, "turns of the model in one episode", env=("MAX_STEPS",), yields=True, least=1)
 
 
 FLAGS: tuple[type, ...] = (PoolFlags,)

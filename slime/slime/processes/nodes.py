@@ -140,7 +140,9 @@ class Kept:
     """The folder and lease that the keeper watches."""
 
     folder: Path = flag(REQUIRED, "folder with the records of this machine's servers")
-    seconds: float = flag(LEASE_SECONDS, "time after the last renewal of the lease at which they end")
+    seconds: float = flag(
+        LEASE_SECONDS, "seconds after the last renewal of the lease until the servers are stopped"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -298,11 +298,11 @@ class Supervised:
 
     run_dir: Path = flag(REQUIRED, "folder of the run")
     max_restarts: int = flag(20, f"restarts of the driver in {WINDOW:g} s")
-    parent: int | None = flag(None, "pid of a process with which the run ends")
-    cluster_retry: float = flag(15.0, "seconds until a cluster that changed is asked again")
-    stop: bool = flag(False, "end what the run folder records, start nothing")
-    after: int | None = flag(None, "with --stop: pid of a driver to wait for")
-    command: list[str] = flag([], "the driver and its arguments, after --", positional=True)
+    parent: int | None = flag(None, "process id; the run ends when this process exits")
+    cluster_retry: float = flag(15.0, "seconds between two attempts after the cluster has changed")
+    stop: bool = flag(False, "stop the processes recorded in the run folder, start nothing")
+    after: int | None = flag(None, "with --stop: process id of a driver to wait for")
+    command: list[str] = flag([], "command of the driver, after --", positional=True)
 
     def __post_init__(self) -> None:
         if bool(self.command) == self.stop:

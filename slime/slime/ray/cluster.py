@@ -103,9 +103,9 @@ class Awaited:
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
     nodes: int = flag(REQUIRED, "machines that must join")
-    gpus: int = flag(REQUIRED, "GPUs of all of them together")
-    shared: list[Path] = flag([], "folders that all of them must see")
-    timeout: float = flag(600.0, "seconds that they have to come")
+    gpus: int = flag(REQUIRED, "total number of GPUs")
+    shared: list[Path] = flag([], "folders that all machines must be able to access")
+    timeout: float = flag(600.0, "seconds to wait for the machines")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -134,10 +134,10 @@ class Made:
     repository: list[str] = flag(
         REQUIRED, "name==version of a package whose source has tests, or a folder", positional=True
     )
-    count: int = flag(8, "instances of each repository")
+    count: int = flag(8, "instances per repository")
     seed: int = flag(0, "seed of the random choices")
-    seconds: float = flag(120.0, "that the tests of a repository may take")
-    output: Path = flag(REQUIRED, "JSONL file; instances are added at its end", unit="path")
+    seconds: float = flag(120.0, "time limit of a repository's tests, seconds")
+    output: Path = flag(REQUIRED, "JSONL file, to which instances are appended", unit="path")
 
 
 def main() -> int:

@@ -23,10 +23,10 @@ from toolcall_rl.data.problems import Kept, problem_of, problems, read_rows
 class Prepared:
     """The files to prepare, and their format."""
 
-    kind: str = flag(REQUIRED, "what is made", choices=("problems", "sft"), positional=True)
-    files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] takes a part", positional=True)
-    out: Path = flag(REQUIRED, "file that is written, JSON Lines")
-    without: list[str] = flag([], "files whose problems must not come")
+    kind: str = flag(REQUIRED, "kind of output", choices=("problems", "sft"), positional=True)
+    files: list[str] = flag(REQUIRED, "JSON Lines or Parquet; FILE@[0:100] selects rows", positional=True)
+    out: Path = flag(REQUIRED, "output file, JSON Lines")
+    without: list[str] = flag([], "files whose problems are excluded")
 
 
 def main() -> int:

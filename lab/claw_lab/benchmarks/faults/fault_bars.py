@@ -79,16 +79,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="where the run and the notes are kept")
-    parser.add_argument("--each", type=int, default=2, help="kills of each role alone")
+    parser.add_argument("folder", type=Path, help="folder of the run and the results")
+    parser.add_argument("--each", type=int, default=2, help="kills of each single role")
     parser.add_argument(
-        "--kills", type=int, default=fault_table.KILLS, help="kills of any role, in all calls together"
+        "--kills", type=int, default=fault_table.KILLS, help="total kills of any role, over all calls"
     )
     parser.add_argument(
-        "--requests", type=int, default=fault_table.REQUESTS, help="fuzzed ones, in all calls together"
+        "--requests", type=int, default=fault_table.REQUESTS, help="total fuzzed requests, over all calls"
     )
-    parser.add_argument("--minutes", type=float, default=3.0, help="of the kills, and of the fuzzed requests")
-    parser.add_argument("--short", action="store_true", help="only gateway and engine alone, without load")
+    parser.add_argument("--minutes", type=float, default=3.0, help="minutes of kills, and of fuzzed requests")
+    parser.add_argument(
+        "--short", action="store_true", help="kill only gateway and engine, singly and without load"
+    )
     args = parser.parse_args()
     folder = args.folder.resolve()
     well = measured(folder, args)

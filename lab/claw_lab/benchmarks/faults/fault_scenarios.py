@@ -38,7 +38,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help=f"of {', '.join(SCENARIOS)}; default: all")
-    parser.add_argument("--notes", type=Path, help="folder in which results are kept for the table of bars")
+    parser.add_argument("--notes", type=Path, help="folder of results for the table of targets")
     args = parser.parse_args()
     if not set(args.names) <= set(SCENARIOS):
         parser.error(f"unknown scenario among {', '.join(args.names)}")

@@ -191,11 +191,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("roles", nargs="*", help=f"whom to kill, of {', '.join(ROLES)}; default: every role")
-    parser.add_argument("--kills", type=int, help="how many in all; default: each role once")
-    parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
-    parser.add_argument("--before", type=Path, help="another checkout, measured first")
-    parser.add_argument("--notes", type=Path, help="folder in which results are kept for the table of bars")
-    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    parser.add_argument("--kills", type=int, help="total number of kills; default: one per role")
+    parser.add_argument("--load", type=int, default=0, help="number of busy processes running in parallel")
+    parser.add_argument("--before", type=Path, help="another checkout to measure first")
+    parser.add_argument("--notes", type=Path, help="folder of results for the table of targets")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random times")
     args = parser.parse_args()
     roles = tuple(args.roles) or ROLES
     if not set(roles) <= set(ROLES):

@@ -167,9 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="where the counts are kept between the pieces")
-    parser.add_argument("--requests", type=int, default=100_000, help="in all pieces together")
-    parser.add_argument("--minutes", type=float, default=3.0, help="of this piece")
+    parser.add_argument("folder", type=Path, help="folder of the results of all parts")
+    parser.add_argument("--requests", type=int, default=100_000, help="total requests, over all parts")
+    parser.add_argument("--minutes", type=float, default=3.0, help="minutes of this part")
     args = parser.parse_args()
     result = go_on(args.folder, args.requests, args.minutes)
     print(json.dumps(result))

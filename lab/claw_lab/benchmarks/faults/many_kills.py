@@ -187,10 +187,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="where the run and the notes are kept between the pieces")
-    parser.add_argument("--kills", type=int, default=1000, help="in all pieces together")
+    parser.add_argument("folder", type=Path, help="folder of the run and the results")
+    parser.add_argument("--kills", type=int, default=1000, help="total kills, over all parts")
     parser.add_argument(
-        "--minutes", type=float, default=3.0, help="of this piece, start and stop not counted"
+        "--minutes", type=float, default=3.0, help="minutes of this part, without start and stop"
     )
     args = parser.parse_args()
     result = go_on(args.folder.resolve(), args.kills, args.minutes)

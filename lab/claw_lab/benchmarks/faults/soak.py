@@ -159,13 +159,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long memory is watched")
-    parser.add_argument("--hours", type=float, help="the same in hours")
-    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes of talk before that, and")
-    parser.add_argument("--warm-answers", type=int, default=WARM_ANSWERS, help="answers before that")
-    parser.add_argument("--reading", type=float, default=0.0, help="seconds for which each answer is read")
-    parser.add_argument("--idle", type=int, default=1000, help="sessions that are silent in between")
-    parser.add_argument("--busy", type=int, default=64, help="sessions that talk all the time")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of the measurement")
+    parser.add_argument("--hours", type=float, help="hours of the measurement, instead of minutes")
+    parser.add_argument(
+        "--warm-up", type=float, default=2.0, help="minutes of conversations before the measurement"
+    )
+    parser.add_argument(
+        "--warm-answers", type=int, default=WARM_ANSWERS, help="answers before the measurement"
+    )
+    parser.add_argument(
+        "--reading", type=float, default=0.0, help="seconds between an answer and the next message"
+    )
+    parser.add_argument("--idle", type=int, default=1000, help="number of idle sessions")
+    parser.add_argument("--busy", type=int, default=64, help="number of sessions that talk continuously")
     args = parser.parse_args()
     args.minutes = args.minutes if args.hours is None else 60 * args.hours
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -187,13 +187,18 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="TASTE",
     )
     parser.add_argument("--kinds", nargs="+", choices=("adapters", "shared"), default=["adapters", "shared"])
-    parser.add_argument("--alone", action="store_true", help="measure each person in a run of their own too")
+    parser.add_argument("--alone", action="store_true", help="also measure each person in a separate run")
     parser.add_argument("--most", type=int, default=24, help="sessions of each person")
-    parser.add_argument("--at-once", type=int, default=2, help="sessions of a person at a time")
-    parser.add_argument("--look-every", type=int, default=2, help="sessions between two looks")
-    parser.add_argument("--fresh", type=int, default=50, help="fresh prompts of a look")
+    parser.add_argument("--at-once", type=int, default=2, help="concurrent sessions of a person")
+    parser.add_argument("--look-every", type=int, default=2, help="sessions between two measurements")
+    parser.add_argument("--fresh", type=int, default=50, help="fresh prompts per measurement")
     parser.add_argument("--reading", type=float, default=1.0, help="seconds between answer and next message")
-    parser.add_argument("--batch-timeout", type=float, default=4.0, help="of the trainer, seconds")
+    parser.add_argument(
+        "--batch-timeout",
+        type=float,
+        default=4.0,
+        help="seconds after which the trainer trains an incomplete batch",
+    )
     parser.add_argument("--lora", default=LORA, help="flags of the adapters, in quotes")
     parser.add_argument(
         "--flags", default="--rollout-batch-size 8", help="further flags of the driver, in quotes"

@@ -181,14 +181,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, required=True, help="file of the findings, gone on with")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="students")
+    parser.add_argument(
+        "--results", type=Path, required=True, help="file of the results; an existing one is continued"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="number of students")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of bad updates")
-    parser.add_argument("--sessions", type=int, default=24, help="sessions of good updates before")
+    parser.add_argument(
+        "--sessions", type=int, default=24, help="sessions of good updates before the bad ones"
+    )
     parser.add_argument("--each", type=int, default=5, help="bad updates of each kind and seed")
-    parser.add_argument("--drift", type=int, default=0, help="bad updates of each kind one on the other")
-    parser.add_argument("--problems", type=int, default=200, help="held-out problems of the accuracy")
-    parser.add_argument("--minutes", type=float, default=1e6, help="ends after so long")
+    parser.add_argument("--drift", type=int, default=0, help="consecutive bad updates of each kind")
+    parser.add_argument("--problems", type=int, default=200, help="held-out problems for the accuracy")
+    parser.add_argument("--minutes", type=float, default=1e6, help="minutes after which the program ends")
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

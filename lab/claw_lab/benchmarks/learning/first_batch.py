@@ -145,8 +145,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", help="folder of SmolLM2-135M-Instruct, or of another small language model")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-5, 6e-5, 3e-4], help="learning rates")
-    parser.add_argument("--turns", type=int, nargs="+", default=[2, 4], help="hinted turns of the batch")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=[1e-5, 6e-5, 3e-4], help="learning rates to try"
+    )
+    parser.add_argument("--turns", type=int, nargs="+", default=[2, 4], help="turns with hints in the batch")
     parser.add_argument("--flags", default="", help="further flags of the driver")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)

@@ -95,10 +95,10 @@ def main() -> None:
     )
     parser.add_argument("base", type=Path, help="model folder before learning")
     parser.add_argument("version", type=Path, help="model folder after learning")
-    parser.add_argument("--wish", choices=sorted(WISHES), required=True, help="the wish that was learned")
-    parser.add_argument("--before", help="a sentence that the second model reads before everyday questions")
+    parser.add_argument("--wish", choices=sorted(WISHES), required=True, help="the learned preference")
+    parser.add_argument("--before", help="sentence that the second model reads before everyday questions")
     parser.add_argument(
-        "--groups", nargs="+", choices=GROUPS, default=GROUPS, help="the classes of prompts to ask"
+        "--groups", nargs="+", choices=GROUPS, default=GROUPS, help="classes of prompts to ask"
     )
     parser.add_argument("--most", type=int, default=0, help="most prompts of each class; 0: all")
     parser.add_argument("--dtype", default="bfloat16", help="type of the weights in the engine")

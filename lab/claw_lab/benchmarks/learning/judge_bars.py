@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--embeddings", action="store_true", help="the rules with the sentence model")
+    parser.add_argument("--embeddings", action="store_true", help="measure the rules with the sentence model")
     options = parser.parse_args(argv)
     print(json.dumps(measure(with_sentences() if options.embeddings else RULES)))
 

@@ -44,19 +44,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--before", required=True, help="server of the model before, or a file of its answers"
+        "--before", required=True, help="server of the earlier model, or a file of its answers"
     )
     parser.add_argument(
-        "--after", help="the same of the model after; default: only save what --before answers"
+        "--after",
+        help="server of the later model, or a file of its answers; default: only save those of --before",
     )
+    parser.add_argument("--wish", action="append", default=[], help="preference of the person; repeatable")
     parser.add_argument(
-        "--wish", action="append", default=[], help="what the person asked for; may be repeated"
-    )
-    parser.add_argument(
-        "--prompted", action="store_true", help="ask the model before with the wishes in its prompt"
+        "--prompted",
+        action="store_true",
+        help="also ask the earlier model with the preferences in its prompt",
     )
     parser.add_argument("--sample", type=int, default=0, help="prompts of each class; default 0: all")
-    parser.add_argument("--max-tokens", type=int, default=160, help="of each answer, default 160")
+    parser.add_argument("--max-tokens", type=int, default=160, help="most tokens of each answer, default 160")
     parser.add_argument("--save", type=Path, help="write the newest answers to this file")
     parser.add_argument("--report", type=Path, help="write a report for lab/reports to this file")
     parser.add_argument("--model", default="", help="name of the model, for the report")

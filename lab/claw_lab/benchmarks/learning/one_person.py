@@ -198,20 +198,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--writer",
         choices=tuple(WRITERS),
         default="A",
-        help="whose words complaints and thanks are in; A to D ask for no list and no longer answers",
+        help="writer of the complaints and thanks; A to D never ask for lists or longer answers",
     )
-    parser.add_argument("--sessions", type=int, default=20, help="conversations, one after another")
+    parser.add_argument("--sessions", type=int, default=20, help="number of conversations")
     parser.add_argument(
         "--wait", type=float, default=600.0, help="seconds to wait for a new version after each session"
     )
     parser.add_argument(
-        "--look-every", type=int, default=2, help="sessions between two looks at held-out questions"
+        "--look-every", type=int, default=2, help="sessions between two measurements with held-out questions"
     )
-    parser.add_argument("--questions", type=int, default=24, help="held-out questions of such a look")
+    parser.add_argument("--questions", type=int, default=24, help="held-out questions per measurement")
     parser.add_argument(
-        "--sample", type=int, default=24, help="prompts of a class of ./claw progress; 0: skip it"
+        "--sample", type=int, default=24, help="prompts per class of ./claw progress; 0: skip it"
     )
-    parser.add_argument("--longest", type=int, default=160, help="tokens of a reply")
+    parser.add_argument("--longest", type=int, default=160, help="most tokens of a reply")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 

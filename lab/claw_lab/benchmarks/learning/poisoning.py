@@ -120,13 +120,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--kinds", nargs="+", choices=(NOBODY, *KINDS), default=[NOBODY, *KINDS], metavar="KIND"
     )
     parser.add_argument("--method", choices=METHODS, default="topk_select")
-    parser.add_argument("--honest", type=int, default=2, help="students who mean what they say")
-    parser.add_argument("--hostile", type=int, default=1, help="people of the kind")
-    parser.add_argument("--sessions", type=int, default=24, help="of each person")
+    parser.add_argument("--honest", type=int, default=2, help="number of honest students")
+    parser.add_argument("--hostile", type=int, default=1, help="number of hostile people")
+    parser.add_argument("--sessions", type=int, default=24, help="sessions of each person")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
-    parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")
+    parser.add_argument("--model", type=Path, default=MODEL, help="folder of the initial model")
     return parser.parse_args(argv)
 
 

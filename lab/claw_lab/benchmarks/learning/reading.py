@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--url", help="address of an engine that serves a model")
     parser.add_argument("--model", help="folder of its model's tokenizer")
-    parser.add_argument("--writers", default=WRITERS[4:], help="whose lines; nothing was chosen on E to H")
+    parser.add_argument("--writers", default=WRITERS[4:], help="writers of the lines; E to H are held out")
     return parser.parse_args(argv)
 
 

@@ -150,13 +150,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("corpus", type=Path, help="unpacked package chatterbot-corpus")
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
-    parser.add_argument("--sessions", type=int, default=48, help="conversations")
-    parser.add_argument("--people", type=int, default=4, help="conversations at a time")
-    parser.add_argument("--reading", type=float, default=8.0, help="seconds that somebody reads an answer")
-    parser.add_argument("--questions", type=int, default=40, help="held out, asked plainly and for details")
+    parser.add_argument("--sessions", type=int, default=48, help="number of conversations")
+    parser.add_argument("--people", type=int, default=4, help="concurrent conversations")
+    parser.add_argument(
+        "--reading", type=float, default=8.0, help="seconds between an answer and the next message"
+    )
+    parser.add_argument(
+        "--questions",
+        type=int,
+        default=40,
+        help="held-out questions, asked plainly and with a request for details",
+    )
     parser.add_argument("--facts", type=int, default=80, help="held-out trivia")
     parser.add_argument(
-        "--settle", type=float, default=150.0, help="seconds without a new version that end the talk"
+        "--settle", type=float, default=150.0, help="seconds without a new version after which the run ends"
     )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)

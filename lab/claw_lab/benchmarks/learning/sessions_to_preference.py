@@ -210,31 +210,33 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--lr", type=float, nargs="+", default=[None], help="learning rates; default: each method's own"
     )
     parser.add_argument(
-        "--batch", type=int, default=None, help="samples of an update, instead of the method's"
+        "--batch", type=int, default=None, help="samples of an update (default: the method's)"
     )
     parser.add_argument(
         "--kl",
         type=float,
         default=None,
-        help="weight of the KL to the first weights, instead of the method's",
+        help="weight of the KL to the first weights (default: the method's)",
     )
     parser.add_argument(
-        "--behind", type=int, default=0, help="versions that people are answered behind the newest one"
+        "--behind", type=int, default=0, help="number of versions by which serving lags behind training"
     )
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
     parser.add_argument(
-        "--gate", action="store_true", help="every update passes the gate of the launch scripts"
+        "--gate", action="store_true", help="check each update with the gate of the launch scripts"
     )
     parser.add_argument(
         "--memory",
         action="store_true",
-        help="what people asked for stands in their prompts until the weights hold it",
+        help="add preferences to prompts until the weights contain them",
     )
-    parser.add_argument("--most", type=int, default=Plan.most, help="a trial gives up after so many a person")
-    parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
-    parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")
+    parser.add_argument(
+        "--most", type=int, default=Plan.most, help="most sessions of a person before a trial is given up"
+    )
+    parser.add_argument("--workers", type=int, default=2, help="worker processes, one thread each")
+    parser.add_argument("--model", type=Path, default=MODEL, help="folder of the initial model")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learning" / "results.jsonl")
-    parser.add_argument("--plot", type=Path, default=None, help="folder for one SVG file a group of people")
+    parser.add_argument("--plot", type=Path, default=None, help="folder for an SVG plot per group of people")
     parser.add_argument("--search-lr", action="store_true", help=lr_search.RULE.replace("%", "%%"))
     options = parser.parse_args(argv)
     for name in ("seeds", "workers", "batch", "most"):

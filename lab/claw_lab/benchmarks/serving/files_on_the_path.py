@@ -196,7 +196,7 @@ def train(run: Path, recorder: Recorder) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Counts the files on the path of a token id.")
-    parser.add_argument("--list", action="store_true", help="name the files")
+    parser.add_argument("--list", action="store_true", help="print the file names")
     args = parser.parse_args()
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder, fake_engine() as engine:

@@ -175,12 +175,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--count", type=int, default=200, help="answers one by one; four times as many together"
+        "--count",
+        type=int,
+        default=200,
+        help="number of sequential answers; four times as many concurrent ones",
     )
     parser.add_argument(
         "--peer", type=peer, action="append", default=[], help="compare with NAME=PYTHON; repeatable"
     )
-    parser.add_argument("--build-peers", type=Path, metavar="FOLDER", help="make their environments there")
+    parser.add_argument(
+        "--build-peers",
+        type=Path,
+        metavar="FOLDER",
+        help="create the environments of the other gateways in this folder",
+    )
     args = parser.parse_args()
     peers = (build(args.build_peers) if args.build_peers else {}) | dict(args.peer)
     results = run(measure_whole, args.count, 0.0, peers) | run(measure_stream, args.count, TOKEN_PAUSE_S, {})

@@ -170,9 +170,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--turns", type=int, default=10_000, help="turns stored before")
-    parser.add_argument("--count", type=int, default=150, help="answers one by one in each part of a round")
-    parser.add_argument("--rounds", type=int, default=6, help="without and with an open page, in turn")
+    parser.add_argument("--turns", type=int, default=10_000, help="number of stored turns")
+    parser.add_argument("--count", type=int, default=150, help="sequential answers in each part of a round")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds, each without and with an open page")
     args = parser.parse_args()
     with running(args.turns) as servers:
         seconds = asyncio.run(measure(servers, args.count, args.rounds))

@@ -370,8 +370,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=200, help="questions of each kind")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report there")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with the report in it")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report to this file")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with the report in this file")
     parser.add_argument("--ask", metavar="URL", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.ask:

@@ -130,10 +130,10 @@ def lease(store: RolloutStore, batches: int, size: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, default=100_000)
-    parser.add_argument("--clients", type=int, default=64, help="turns under way at a time")
+    parser.add_argument("--clients", type=int, default=64, help="concurrent turns")
     parser.add_argument("--batches", type=int, default=200, help="batches to lease")
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--rl-buffer-url", help="an empty database; default: a temporary SQLite file")
+    parser.add_argument("--rl-buffer-url", help="URL of an empty database; default: a temporary SQLite file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = RolloutStore(args.rl_buffer_url or folder)

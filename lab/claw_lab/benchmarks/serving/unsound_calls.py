@@ -242,9 +242,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000, help="answers to sample")
     parser.add_argument("--http", type=int, default=100, help="answers over HTTP in each dialect")
     parser.add_argument(
-        "--continued", type=int, default=10_000, help="answers that go on from a part of a sound call"
+        "--continued", type=int, default=10_000, help="answers that continue a part of a valid call"
     )
-    parser.add_argument("--seconds", type=float, default=3600.0, help="longest time of sampling")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="longest sampling time")
     options = parser.parse_args()
     writers = Writers()
     call = writers.tokenizer.encode_markup(CALL)

@@ -241,13 +241,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="of the weights in bf16")
-    parser.add_argument("--versions", type=int, default=3, help="after the two that make the slots")
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the weights in bf16")
     parser.add_argument(
-        "--source", choices=sorted(KINDS), default="bfloat16", help="dtype in which the trainer has them"
+        "--versions", type=int, default=3, help="number of versions after the two that create the slots"
     )
     parser.add_argument(
-        "--disk", type=Path, default=None, help="folder for the artifacts (default: the temporary one)"
+        "--source", choices=sorted(KINDS), default="bfloat16", help="dtype of the trainer's weights"
+    )
+    parser.add_argument(
+        "--disk",
+        type=Path,
+        default=None,
+        help="folder for the artifacts (default: the folder for temporary files)",
     )
     torch.set_num_threads(1)
     print(json.dumps(measure(parser.parse_args(argv))))

@@ -91,8 +91,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
-    parser.add_argument("--pictures", action="store_true", help="also take a picture of every screen")
-    parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="who drives the browser")
+    parser.add_argument("--pictures", action="store_true", help="take a screenshot in each turn")
+    parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="browser driver")
     args = parser.parse_args(words)
     print(json.dumps(asyncio.run(measure(args.episodes, args.parallel, args.pictures, args.backend))))
     return 0

@@ -122,7 +122,10 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--instances", type=Path, default=INSTANCES, help="of the factory (default: the shipped ones)"
+        "--instances",
+        type=Path,
+        default=INSTANCES,
+        help="file of factory instances (default: the shipped ones)",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=float, default=60.0)

@@ -165,8 +165,10 @@ def main_program() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rollouts", type=int, default=16)
     parser.add_argument("--batch", type=int, default=8, help="requests of a rollout")
-    parser.add_argument("--median", type=float, default=0.4, help="seconds that half of the requests take")
-    parser.add_argument("--sigma", type=float, default=0.8, help="width of the latencies' logarithm")
+    parser.add_argument("--median", type=float, default=0.4, help="median latency, seconds")
+    parser.add_argument(
+        "--sigma", type=float, default=0.8, help="standard deviation of the latency's logarithm"
+    )
     parser.add_argument("--train-seconds", type=float, default=1.3)
     parser.add_argument("--loop", choices=["sync", "async"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)

@@ -90,9 +90,11 @@ def checksum(version: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--median", type=float, default=0.4, help="seconds that half of the requests take")
-    parser.add_argument("--sigma", type=float, default=0.8, help="width of the distribution's logarithm")
-    parser.add_argument("--longest", type=float, default=4.0, help="seconds that no request exceeds")
+    parser.add_argument("--median", type=float, default=0.4, help="median latency, seconds")
+    parser.add_argument(
+        "--sigma", type=float, default=0.8, help="standard deviation of the latency's logarithm"
+    )
+    parser.add_argument("--longest", type=float, default=4.0, help="longest latency, seconds")
     parser.add_argument("--update", type=float, default=0.05, help="seconds to read new weights")
     args = parser.parse_args()
     engine = FakeEngine(args.median, args.sigma, args.longest, args.update)

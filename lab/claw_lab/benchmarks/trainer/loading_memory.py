@@ -138,7 +138,9 @@ def main() -> int:
     )
     parser.add_argument("--model", default="Qwen3-0.6B", choices=sorted(KNOWN))
     parser.add_argument("--backend", default="fsdp", choices=("fsdp", "megatron"))
-    parser.add_argument("--tiny", action="store_true", help="a few million parameters, to see that it runs")
+    parser.add_argument(
+        "--tiny", action="store_true", help="use a model of a few million parameters, as a quick test"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         size = write_model(Path(folder), args.model, args.tiny)

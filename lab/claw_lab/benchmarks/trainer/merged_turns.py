@@ -129,9 +129,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--system", type=int, default=3000, help="tokens of the system prompt")
     parser.add_argument("--new", type=int, default=300, help="new tokens of a turn")
-    parser.add_argument("--apart-up-to", type=int, default=32, help="most turns that are trained one by one")
+    parser.add_argument("--apart-up-to", type=int, default=32, help="most turns trained separately")
     parser.add_argument("--max-tokens", type=int, default=8192, help="--max-tokens-per-gpu")
-    parser.add_argument("--repeats", type=int, default=5, help="of samples with nothing in common")
+    parser.add_argument("--repeats", type=int, default=5, help="runs with samples without common tokens")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_model(folder)

@@ -241,12 +241,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("numbers", nargs="*", type=int, help="of layouts (default: all)")
-    parser.add_argument("--each", action="store_true", help="every model in the same four layouts")
-    parser.add_argument("--layers", type=int, default=0, help="in place of the model's own number")
-    parser.add_argument(
-        "--experts", type=int, default=0, help="of a mixture, in place of the model's own number"
-    )
+    parser.add_argument("numbers", nargs="*", type=int, help="numbers of the layouts (default: all)")
+    parser.add_argument("--each", action="store_true", help="plan each model in the same four layouts")
+    parser.add_argument("--layers", type=int, default=0, help="number of layers, instead of the model's")
+    parser.add_argument("--experts", type=int, default=0, help="number of experts, instead of the model's")
     args = parser.parse_args()
     torch.set_num_threads(1)
     layouts = tuple((name, layout) for name in MODELS for layout in EACH) if args.each else LAYOUTS

@@ -116,9 +116,11 @@ def measured(model: str, samples: int, tokens: int, steps: int) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, help="folder of tokenizer and configuration")
+    parser.add_argument("--model", required=True, help="folder of the tokenizer and the configuration")
     parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=1000, help="of each sample, half of them trained")
+    parser.add_argument(
+        "--tokens", type=int, default=1000, help="tokens of each sample, half of them trained"
+    )
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     print(json.dumps(measured(args.model, args.samples, args.tokens, args.steps)))

@@ -76,7 +76,7 @@ def children_seconds() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--image", help="an image that podman or docker have, or an archive")
+    parser.add_argument("--image", help="image known to podman or docker, or an archive")
     args = parser.parse_args()
     if args.image:
         print(json.dumps({name: round(value, 2) for name, value in on_image_ms(args.image).items()}))

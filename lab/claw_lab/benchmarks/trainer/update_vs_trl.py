@@ -152,8 +152,8 @@ def main() -> None:
     )
     parser.add_argument("--trl-python", required=True, help="python of an environment with trl")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=6, help="turns of each side")
-    parser.add_argument("--updates", type=int, default=4, help="updates in a turn")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds, in which both sides alternate")
+    parser.add_argument("--updates", type=int, default=4, help="updates per round")
     parser.add_argument("--case", action="append", choices=("group", "distinct", "spread"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -157,8 +157,8 @@ def wrong(folder: str, draws: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="folder of a language model")
-    parser.add_argument("--draws", type=int, default=200, help="texts, and stale tensors")
-    parser.add_argument("--wrong", type=int, default=50, help="matrices of another layer")
+    parser.add_argument("--draws", type=int, default=200, help="number of texts, and of stale tensors")
+    parser.add_argument("--wrong", type=int, default=50, help="number of matrices from another layer")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for measure, draws in ((stale, args.draws), (correct, args.draws), (wrong, args.wrong)):

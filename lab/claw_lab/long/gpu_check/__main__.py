@@ -56,9 +56,13 @@ def main() -> int:
     )
     parser.add_argument("--out", default=os.environ.get("OUT") or "gpu_check", help="folder of the report")
     parser.add_argument("--only", default="", help=f"sections, with commas: {','.join(SECTIONS)}")
-    parser.add_argument("--tiny", action="store_true", help="on the CPU, to see that every section runs")
-    parser.add_argument("--prepare", action="store_true", help="download what the machine with a GPU lacks")
-    parser.add_argument("--seconds", type=float, default=plan.SECONDS, help="of all parts together")
+    parser.add_argument(
+        "--tiny", action="store_true", help="run all sections on the CPU with a tiny model, as a test"
+    )
+    parser.add_argument(
+        "--prepare", action="store_true", help="download packages missing on the machine with a GPU"
+    )
+    parser.add_argument("--seconds", type=float, default=plan.SECONDS, help="total time limit of all parts")
     options = parser.parse_args()
     if options.prepare:
         return packages.prepare()

@@ -55,10 +55,14 @@ def write(out: Path, train: int, held_out: int, seed: int, kind: str = "pages") 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bash lab/run.sh tiny_models.gui.data", description=__doc__)
     parser.add_argument("out", type=Path, help="folder of the files")
-    parser.add_argument("--kind", choices=[*KINDS], default="pages", help="of tasks (default: %(default)s)")
-    parser.add_argument("--train", type=int, default=1500, help="tasks to train on")
-    parser.add_argument("--held-out", type=int, default=72, help="tasks to evaluate on; always the same")
-    parser.add_argument("--seed", type=int, default=0, help="of those to train on")
+    parser.add_argument(
+        "--kind", choices=[*KINDS], default="pages", help="kind of tasks (default: %(default)s)"
+    )
+    parser.add_argument("--train", type=int, default=1500, help="number of training tasks")
+    parser.add_argument(
+        "--held-out", type=int, default=72, help="number of evaluation tasks, always the same ones"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training tasks")
     args = parser.parse_args(words)
     try:
         write(args.out, args.train, args.held_out, args.seed, args.kind)

@@ -46,9 +46,9 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0, help="of those to train on")
-    parser.add_argument("--tasks", type=int, default=1000, help="to train on")
-    parser.add_argument("--evaluated", type=int, default=80, help="held out")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training tasks")
+    parser.add_argument("--tasks", type=int, default=1000, help="number of training tasks")
+    parser.add_argument("--evaluated", type=int, default=80, help="number of held-out tasks")
     args = parser.parse_args()
     try:
         require_sandbox()

@@ -34,9 +34,11 @@ def write(out: Path, train: int, held_out: int, seed: int) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bash lab/run.sh tiny_models.terminal.data", description=__doc__)
     parser.add_argument("out", type=Path, help="folder of the files")
-    parser.add_argument("--train", type=int, default=1500, help="chores to train on")
-    parser.add_argument("--held-out", type=int, default=64, help="chores to evaluate on; always the same")
-    parser.add_argument("--seed", type=int, default=0, help="of those to train on")
+    parser.add_argument("--train", type=int, default=1500, help="number of training chores")
+    parser.add_argument(
+        "--held-out", type=int, default=64, help="number of evaluation chores, always the same ones"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training chores")
     args = parser.parse_args(words)
     try:
         require_sandbox()

@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="a model folder")
+    parser.add_argument("model", help="folder of the model")
     parser.add_argument("--n", type=int, default=1000, help="problems for accuracy")
     parser.add_argument(
         "--n-small", type=int, default=200, help="problems for each cell of the instruction tables"

@@ -245,21 +245,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder of the model; a cut-off run there is resumed"
+        "--out", type=Path, required=True, help="folder of the model; an interrupted run is resumed"
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--minutes", type=float, default=32.0, help="length on two quiet cores, turned into tokens"
+        "--minutes",
+        type=float,
+        default=32.0,
+        help="training length in minutes on two idle cores, converted to tokens",
     )
-    length.add_argument("--tokens", type=int, help="tokens to read")
+    length.add_argument("--tokens", type=int, help="training length in tokens")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
-        "--new-tokenizer", action="store_true", help="train the tokenizer too, instead of the shipped one"
+        "--new-tokenizer",
+        action="store_true",
+        help="also train the tokenizer, instead of using the shipped one",
     )
     start.add_argument(
-        "--further", type=Path, metavar="MODEL", help="read --tokens of the last cycle with this model"
+        "--further", type=Path, metavar="MODEL", help="train this model on --tokens of the last cycle"
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

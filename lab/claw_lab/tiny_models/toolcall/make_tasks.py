@@ -85,8 +85,8 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tasks", type=int, default=4000, help="to train on")
-    parser.add_argument("--evaluated", type=int, default=120, help="held out")
+    parser.add_argument("--tasks", type=int, default=4000, help="number of training tasks")
+    parser.add_argument("--evaluated", type=int, default=120, help="number of held-out tasks")
     args = parser.parse_args()
     write(args.folder, args.seed, args.tasks, args.evaluated)
 

@@ -38,17 +38,18 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=Path, help="folder with all_tests.json")
     parser.add_argument("--url", default="http://127.0.0.1:30000/v1", help="address of the server")
-    parser.add_argument("--days", nargs="*", metavar="ID", help="only these days; default all")
+    parser.add_argument("--days", nargs="*", metavar="ID", help="play only these days (default: all)")
     parser.add_argument(
-        "--tools", choices=("auto", "on", "off"), default="auto", help="offer tools; default: if it has any"
+        "--tools",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="offer tools (default: if the folder has any)",
     )
-    parser.add_argument("--max-tokens", type=int, default=512, help="of each answer, default 512")
+    parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of each answer, default 512")
+    parser.add_argument("--no-history", action="store_true", help="omit turns before a day's first round")
+    parser.add_argument("--no-train", action="store_true", help="do not store or train the turns")
     parser.add_argument(
-        "--no-history", action="store_true", help="leave out turns before a day's first round"
-    )
-    parser.add_argument("--no-train", action="store_true", help="nothing of it is stored or trained on")
-    parser.add_argument(
-        "--wait", type=float, default=0.0, help="seconds between two days, for an update to go live"
+        "--wait", type=float, default=0.0, help="seconds between two days, so that an update can go live"
     )
     parser.add_argument(
         "--allow-commands", action="store_true", help="without a sandbox, run commands as this user"

@@ -25,10 +25,10 @@ from slime.plugins import load_attr
 class Rows:
     """The tasks to write."""
 
-    environments: str = flag(REQUIRED, "a VerifiersEnvironments: file.py:NAME", positional=True)
+    environments: str = flag(REQUIRED, "instance of VerifiersEnvironments: file.py:NAME", positional=True)
     first: int = flag(0, "number of the first task")
     count: int = flag(1000, "most tasks")
-    out: Path = flag(REQUIRED, "file that is written")
+    out: Path = flag(REQUIRED, "output file")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -29,7 +29,7 @@ class EmbeddedArguments:
     chunked_prefill_size: int = flag(512, "prompt tokens processed in one step", least=1)
     max_total_tokens: int | None = flag(None, "most tokens in the KV cache (default: by memory)", least=1)
     threads: int = flag(1, "CPU threads of one forward pass", least=1)
-    nice: int = flag(0, "added to the process's niceness", least=0, most=19)
+    nice: int = flag(0, "increment of the process's niceness", least=0, most=19)
     device: str = flag("auto", "device of the model", choices=("auto", "cpu", "cuda"))
     dtype: str = flag("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))
     cast_weights: bool = flag(
@@ -43,6 +43,6 @@ class EmbeddedArguments:
     )
     record_as: str | None = flag(
         None,
-        "process record, RUN_DIR/processes/NAME, from which the driver restarts it",
+        "process record, RUN_DIR/processes/NAME, with which the driver restarts the engine",
         unit="path",
     )

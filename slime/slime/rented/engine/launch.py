@@ -42,13 +42,15 @@ class RentedEngineArguments:
     rented_url: str = flag("", "base URL of the service; default: its own")
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(30010, "port to listen on")
-    weights_file: str | None = flag(None, "the live version; none: the base model for ever", unit="JSON")
-    context_length: int | None = flag(None, "tokens of prompt and answer; default: the model's")
-    max_running_requests: int = flag(64, "requests that are sampled at a time")
-    rented_stream_tokens: int = flag(0, "tokens asked for at a time; 0: the whole answer")
-    usage_file: str | None = flag(None, "where tokens are counted", unit="JSON")
-    usage_role: str = flag("serving", "for whom they are counted")
-    log_level: str = flag("warning", "how much is logged", choices=("debug", "info", "warning", "error"))
+    weights_file: str | None = flag(
+        None, "file that names the live version; without one, the base model is served", unit="JSON"
+    )
+    context_length: int | None = flag(None, "most tokens of prompt and answer; default: the model's")
+    max_running_requests: int = flag(64, "concurrent requests")
+    rented_stream_tokens: int = flag(0, "tokens per request to the service; 0: the whole answer")
+    usage_file: str | None = flag(None, "file that counts tokens", unit="JSON")
+    usage_role: str = flag("serving", "name under which tokens are counted")
+    log_level: str = flag("warning", "lowest logged level", choices=("debug", "info", "warning", "error"))
 
     @property
     def model_there(self) -> str:

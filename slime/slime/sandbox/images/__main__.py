@@ -23,9 +23,9 @@ from slime.sandbox.images.cache import image_of
 class Images:
     """The images to fetch. Raises ConfigError if none is named."""
 
-    names: list[str] = flag([], "images that podman or docker have or can pull, or archives", positional=True)
-    from_: Path | None = flag(None, "a file with further names, one a line", unit="path")
-    again: bool = flag(False, "ask whether names stand for other images by now")
+    names: list[str] = flag([], "images that podman or docker has or can pull, or archives", positional=True)
+    from_: Path | None = flag(None, "a file with further names, one per line", unit="path")
+    again: bool = flag(False, "check whether names refer to new images")
 
     def __post_init__(self) -> None:
         if not self.all_names:
