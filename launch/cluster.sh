@@ -22,9 +22,9 @@ check_cluster_values() {
   RAY_PORT=${RAY_PORT:-6379}
   check_port_number "$RAY_PORT" RAY_PORT
   [ "$NNODES" = 1 ] || [ "${SERVES:-1}" = 0 ] || [ "$RAY_PORT" != "$PORT" ] || die "RAY_PORT and PORT are both $PORT: Ray and the gateway need different ports"
-  case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is no address: give HOST:PORT of a Ray that runs" ;; esac
+  case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is not an address: give HOST:PORT of a Ray that runs" ;; esac
   case $(master_addr) in
-    *[!a-zA-Z0-9_.:%-]*) die "MASTER_ADDR=$(master_addr) is no address: give the IP address or the name of the first machine" ;;
+    *[!a-zA-Z0-9_.:%-]*) die "MASTER_ADDR=$(master_addr) is not an address: give the IP address or the name of the first machine" ;;
     *:*:*) ;; # IPv6
     *:*) die "MASTER_ADDR=$(master_addr) has a port: give the address alone, and the port with RAY_PORT" ;;
   esac

@@ -123,7 +123,7 @@ make_venv() {
   local python unfinished=$VENV/.unfinished
   if [ -x "$PY" ] && [ ! -e "$unfinished" ] && "$PY" -c 'import pip' 2>/dev/null; then return; fi
   if [ -e "$VENV" ] && [ ! -e "$unfinished" ] && [ -n "$(ls -A "$VENV")" ]; then
-    die "$VENV is no Python environment with pip: delete it, and it is made again; or set VENV to another folder"
+    die "$VENV is not a Python environment with pip: delete it, and it is created again; or set VENV to another folder"
   fi
   python=$(find_python)
   echo "setting up $VENV (once; a minute or a few, by the speed of the line)" >&2

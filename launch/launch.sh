@@ -91,7 +91,7 @@ refuse_if() {
 # model_problem FOLDER EXAMPLE: prints what is wrong with the folder of the model.
 model_problem() {
   [ ! -f "$1/config.json" ] || return 0
-  echo "MODEL_PATH=$1 holds no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
+  echo "MODEL_PATH=$1 contains no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
     "for example from: hf download Qwen/$2 --local-dir $ROOT/models/$2"
 }
 

@@ -314,7 +314,7 @@ class Settings:
         for name, key in keys.items():
             if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise ConfigError(
-                    f"{name} is empty or has a blank, a line break or a character that is no ASCII in it"
+                    f"{name} is empty or has a blank, a line break or a character that is not ASCII in it"
                 )
 
     def _check_adapters(self) -> None:
@@ -348,7 +348,7 @@ class Settings:
         for name in self.trained_adapters:
             if not is_adapter_name(name):
                 raise ConfigError(
-                    f"--train-adapters {name}: a name has no blank, none of : / ? # = , and no dot in front"
+                    f"--train-adapters {name}: a name has no blank, none of : / ? # = , and does not start with a dot"
                 )
         if both := self.trained_adapters & self.adapters.keys():
             raise ConfigError(f"--train-adapters and --adapter both have {min(both)!r}: give them two names")

@@ -47,7 +47,7 @@ def task_names(folder: Path, only: Sequence[str] = ()) -> list[str]:
     paths = [path for path in folder.glob("*/*.json") if not only or path.stem in only]
     names = sorted(path.relative_to(folder).as_posix() for path in paths)
     if not names:
-        raise TaskError(f"{folder} holds no tasks: DOMAIN/ID.json")
+        raise TaskError(f"{folder} contains no tasks: DOMAIN/ID.json")
     return names
 
 

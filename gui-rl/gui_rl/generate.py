@@ -163,7 +163,7 @@ def check_arguments(args: GenerationSide, endpoints: object = None, env: object 
         check_address("--env-server-url (GUI_ENV_SERVER_URL, ENV_SERVER_URL)", flags.env_server_url)
     folder = flags.gui_tasks_dir if flags.env_server_url is None else None
     if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {folder} is no folder")
+        raise ConfigError(f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {folder} is not a folder")
 
 
 def _asked(flags: GuiFlags) -> str:

@@ -155,7 +155,7 @@ def folder_of(folder: str, repository: str) -> str:
     """
     if not (Path(folder) / "config.json").is_file():
         raise ConfigError(
-            f"{folder} holds no config.json: fetch tokenizer and configuration (a few megabytes, no weights), pip "
+            f"{folder} contains no config.json: fetch tokenizer and configuration (a few megabytes, no weights), pip "
             f"install huggingface_hub; hf download {repository} --include '*.json' '*.jinja' 'merges.txt' --local-dir "
             "models/tokenizer, and give --model-path models/tokenizer"
         )

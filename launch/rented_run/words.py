@@ -123,12 +123,12 @@ def loss_words(flags: RentedFlags) -> list[str]:
     if flags.loss_fn == "cispo":
         if flags.method != "rl":
             raise ConfigError(
-                f"--loss-fn cispo with --method {flags.method}: its loss is ppo's; take ppo, or method rl"
+                f"--loss-fn cispo with --method {flags.method}: its loss is ppo's; use ppo, or method rl"
             )
         words += ["--advantage-estimator", "cispo"]
     elif flags.loss_fn == "importance_sampling" and not alone:
         raise ConfigError(
-            "--loss-fn importance_sampling is a policy loss alone: take method rl or opd, and --kl-loss-coef 0"
+            "--loss-fn importance_sampling is a policy loss alone: use method rl or opd, and --kl-loss-coef 0"
         )
     return words + (["--rented-loss", flags.loss_fn] if alone else [])
 

@@ -89,4 +89,4 @@ def refuse(args: object, group: type, loss: str, owner: str) -> None:
     flags, default = read(group, args), group()
     for item in fields(group):
         if getattr(flags, item.name) != getattr(default, item.name):
-            raise ConfigError(f"{option(item.name)} has no meaning with {loss}, it is for {owner}; drop it")
+            raise ConfigError(f"{option(item.name)} has no effect with {loss}, it is for {owner}; drop it")

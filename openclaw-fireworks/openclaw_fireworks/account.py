@@ -28,7 +28,9 @@ def read_key() -> str:
     if not key:
         raise ConfigError("no key: export FIREWORKS_API_KEY=fw_..., from fireworks.ai/account/api-keys")
     if not key.isascii() or any(mark.isspace() for mark in key):
-        raise ConfigError("FIREWORKS_API_KEY is no key: it holds spaces or letters that no header takes")
+        raise ConfigError(
+            "FIREWORKS_API_KEY is not a key: it contains spaces or letters that no header takes"
+        )
     return key
 
 
@@ -36,7 +38,7 @@ def api_url(env: Mapping[str, str]) -> str:
     """Returns FIREWORKS_BASE_URL, by default Fireworks' own address. Raises ConfigError if it is no address."""
     url = (env.get("FIREWORKS_BASE_URL") or "https://api.fireworks.ai").rstrip("/")
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"FIREWORKS_BASE_URL {url!r} is no address: https://...")
+        raise ConfigError(f"FIREWORKS_BASE_URL {url!r} is not an address: https://...")
     return url
 
 

@@ -105,11 +105,11 @@ def check(flags: FireworksFlags) -> None:
         raise ConfigError(NO_GATE)
     if not SHAPE.fullmatch(flags.training_shape):
         raise ConfigError(
-            f"TRAINING_SHAPE_ID {flags.training_shape!r} is no training shape: accounts/fireworks/trainingShapes/NAME"
+            f"TRAINING_SHAPE_ID {flags.training_shape!r} is not a training shape: accounts/fireworks/trainingShapes/NAME"
         )
     if not NAME.fullmatch(flags.deployment):
         raise ConfigError(
-            f"DEPLOYMENT_ID {flags.deployment!r} is no name: small letters, digits and dashes, a letter first"
+            f"DEPLOYMENT_ID {flags.deployment!r} is not a name: small letters, digits and dashes, a letter first"
         )
 
 

@@ -30,7 +30,7 @@ def opd_topk(args: Any) -> LossSpec:
     for name in OF_POLICY_GRADIENT:
         if arguments[name]:
             raise ConfigError(
-                f"{option(name)} has no meaning with opd_topk, which has no policy gradient; drop it"
+                f"{option(name)} has no effect with opd_topk, which has no policy gradient; drop it"
             )
     return LossSpec(
         (Component("opd", 1.0, topk_divergence),),

@@ -121,5 +121,5 @@ def read_key() -> str:
     if not key:
         raise ConfigError("no key: export TINKER_API_KEY=tml-..., from the console of Tinker")
     if not key.startswith(("tml-", "eyJ")):
-        raise ConfigError("TINKER_API_KEY is no key of Tinker: these begin with tml-")
+        raise ConfigError("TINKER_API_KEY is not a key of Tinker: these begin with tml-")
     return key

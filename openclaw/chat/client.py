@@ -43,7 +43,7 @@ class Server:
         try:
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
         except httpx.InvalidURL as error:
-            raise ChatError(f"--url {url} is no address: {error}") from error
+            raise ChatError(f"--url {url} is not an address: {error}") from error
 
     def close(self) -> None:
         self._http.close()
@@ -102,7 +102,7 @@ class Server:
         except httpx.HTTPError as error:
             raise self._gone(error) from error
         if answer.finish_reason is None:
-            raise ChatError("the answer broke off; it is not stored as complete. Ask again")
+            raise ChatError("the answer was interrupted and is not stored as complete; ask again")
 
     def side_answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """Returns a whole answer to a request that is neither stored, nor trained on, nor judged."""

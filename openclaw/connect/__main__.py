@@ -110,7 +110,7 @@ def readable_config(settings: ConnectSettings, program: Program, snippet: dict[s
     except NotPlainJson as error:
         problem = complaint(program, settings.config_file)
         if problem is not None:
-            raise ConfigError(f"{error}; OpenClaw finds it wrong too, mend it first: {problem}") from error
+            raise ConfigError(f"{error}; OpenClaw finds it wrong too, fix it first: {problem}") from error
         print("Add this to it by hand:", json.dumps(snippet, indent=2), sep="\n")
         raise
 
@@ -137,7 +137,7 @@ def check_server(settings: ConnectSettings) -> Model:
         served = server.models()[0]
         if "max_model_len" not in served:
             raise ConfigError(
-                f"{server.url} serves {served['id']}, but is no OpenClaw-RL server: it names no context"
+                f"{server.url} serves {served['id']}, but is not an OpenClaw-RL server: it names no context"
             )
         model = Model(str(served["id"]), int(served["max_model_len"]), settings.max_tokens)
         print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
@@ -190,7 +190,7 @@ def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) 
         restore(settings.config_file, backup)
         if backup is not None and complaint(program, settings.config_file) is not None:
             raise ConfigError(
-                f"OpenClaw finds {settings.config_file} wrong as it was before, mend it first: {problem}"
+                f"OpenClaw finds {settings.config_file} wrong as it was before, fix it first: {problem}"
             )
         raise ConfigError(f"OpenClaw does not accept the new settings, the old ones are back: {problem}")
     print(f"written: {settings.config_file}" + (f", before: {backup}" if backup else ""))

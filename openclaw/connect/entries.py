@@ -154,7 +154,7 @@ def _add_plugin(config: Config, provider: str, extension: str) -> bool:
     """Adds the plug-in; returns whether it had to be added to the list of allowed plug-ins."""
     paths = _part(config, "plugins", "load").setdefault("paths", [])
     if not isinstance(paths, list):
-        raise ConfigError("openclaw.json: plugins.load.paths is no list; mend it first")
+        raise ConfigError("openclaw.json: plugins.load.paths is not a list; fix it first")
     if extension not in paths:
         paths.append(extension)
     entry = _part(config, "plugins", "entries", PLUGIN)
@@ -208,7 +208,7 @@ def _part(config: Config, *path: str) -> Config:
         if key == "model" and isinstance(part, str):  # short form of {"primary": ...}
             part = here[key] = {"primary": part}
         if not isinstance(part, dict):
-            raise ConfigError(f"openclaw.json: {'.'.join(path[: depth + 1])} is no object; mend it first")
+            raise ConfigError(f"openclaw.json: {'.'.join(path[: depth + 1])} is not an object; fix it first")
         here = part
     return here
 

@@ -31,10 +31,10 @@ def read_config(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise NotPlainJson(
             f"{file} is not plain JSON (line {error.lineno}, column {error.colno}: {error.msg}); writing it back would "
-            "lose its comments, so it was left alone"
+            "lose its comments, so it was not changed"
         ) from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{file} holds no object at its top; mend it first")
+        raise ConfigError(f"{file} contains no object at its top; fix it first")
     return content
 
 
@@ -65,7 +65,7 @@ def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
         known = target.stat() if target.exists() else None
         if known is not None and not known.st_mode & 0o200:
             raise ConfigError(
-                f"{file} is read-only, so it was left alone; allow writing with: chmod u+w {target}"
+                f"{file} is read-only, so it was not changed; allow writing with: chmod u+w {target}"
             )
         backup = _backup(file) if keep_old and known is not None else None
         _replace(target, text, known)

@@ -53,7 +53,7 @@ def connect(settings: ConnectSettings, model: Model) -> None:
         edited = edit(text or "", own.form, new)
     except NotEditable as error:
         print("Add this to it by hand:", _shown(own, values, settings.api_key), sep="\n", end="")
-        raise ConfigError(f"{file}: {error}; it was left alone") from error
+        raise ConfigError(f"{file}: {error}; it was not changed") from error
     if not settings.replace:
         _check_free(file, before, values, link)
     _write(file, text, edited, earlier, {"values": _listed(values), "before": before})
@@ -85,7 +85,7 @@ def remove(name: str) -> None:
             new, stayed = take_out(parse(text, own.form), _values(notes), notes["before"])
             write_text(file, edit(text, own.form, new))
         except NotEditable as error:
-            raise ConfigError(f"{file}: {error}; mend it by hand, as it was: {backup}") from error
+            raise ConfigError(f"{file}: {error}; fix it by hand, as it was: {backup}") from error
     file.with_name(NOTES).unlink()
     for one in stayed:
         print(f"warning: {one} was changed since and stays as it is", file=sys.stderr)

@@ -419,7 +419,7 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
         except orjson.JSONDecodeError as error:
             raise EngineError(f"a chunk that is not JSON: {error}") from error
         except (KeyError, TypeError) as error:
-            raise EngineError(f"a chunk that is no SGLang answer: {error!r}") from error
+            raise EngineError(f"a chunk that is not an SGLang answer: {error!r}") from error
         if "error" in answer:
             raise _refusal(answer["error"].get("code", 500), data[-1])
         yield answer

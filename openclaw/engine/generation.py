@@ -102,7 +102,7 @@ class Generation:
             except EngineError as error:
                 self._engines.restarts += 1
                 log.warning(
-                    "generation %s goes on after %d tokens: %s", self._request.id, len(self.ids), error
+                    "generation %s continues after %d tokens: %s", self._request.id, len(self.ids), error
                 )
                 self._end_of_attempt()
                 pause = FIRST_PAUSE_SECONDS if len(self.ids) > before else pause
@@ -185,7 +185,7 @@ class Generation:
             if not self.ids:  # later attempts find this answer's own tokens in the cache
                 self.cached = min(int(meta.get("cached_tokens") or 0), len(self._request.prompt_ids))
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise EngineError(f"an answer that is no SGLang answer: {error!r}") from error
+            raise EngineError(f"an answer that is not an SGLang answer: {error!r}") from error
         if self._request.log_probs and [entry[1] for entry in scored] != ids:
             raise EngineError("ids and log-probs of an answer disagree")
         start = len(self.ids)

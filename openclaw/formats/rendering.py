@@ -78,7 +78,7 @@ class ModelFolder:
                 known = ", ".join(sorted(BY_MODEL_TYPE))
                 raise ConfigError(
                     f"{path}: model_type {model_type!r} cannot be served: it has no chat template, and is none of "
-                    f"{known}. A base model has none; take its chat (instruct) variant"
+                    f"{known}. A base model has none; use its chat (instruct) variant"
                 )
             renderer = TEMPLATE
         text_config = config.get("text_config")

@@ -42,7 +42,9 @@ def digest(folder: Path) -> str:
             with (folder / name).open("rb") as file:
                 hasher.update(hashlib.file_digest(file, "blake2b").digest())
     except OSError as error:
-        message = f"{folder} is no LoRA adapter: {error.strerror or error}: {Path(str(error.filename)).name}"
+        message = (
+            f"{folder} is not a LoRA adapter: {error.strerror or error}: {Path(str(error.filename)).name}"
+        )
         raise ConfigError(message) from error
     return hasher.hexdigest()
 

@@ -144,7 +144,7 @@ class GatewaySupervisor:
             return
         self._tried = None
         if status != 0:
-            log.error("SIGHUP: the new program cannot be imported; this one goes on")
+            log.error("SIGHUP: the new program cannot be imported; this one continues")
             return
         workers = [(worker.pid, worker.connection.fileno()) for worker in supervisor.leave()]
         port = None if self.launched is None else self.launched.port

@@ -29,7 +29,7 @@ _SAFE = ("--judge-", "--prm-", "--majority-")
 def check_address(url: str) -> None:
     """Raises ConfigError unless it is an http URL."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise ConfigError(f"{url!r} is no address of a judge; it must start with http:// or https://")
+        raise ConfigError(f"{url!r} is not an address of a judge; it must start with http:// or https://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +237,9 @@ class JudgeSettings:
             raise ConfigError("the engine judge needs --judge-engine-url and --prm-model-path")
         key = self.judge_api_key
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
+            raise ConfigError(
+                "JUDGE_API_KEY has a blank, a line break or a character that is not ASCII in it"
+            )
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
         if self.judge_backend == "openai":

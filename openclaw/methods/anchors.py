@@ -62,7 +62,7 @@ def read_wishes(path: str | None) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--anchor-wishes {path}: {error}") from error
     if not (wishes := tuple(line.strip() for line in lines if line.strip())):
-        raise ConfigError(f"--anchor-wishes {path} holds no wish")
+        raise ConfigError(f"--anchor-wishes {path} contains no wish")
     return wishes
 
 

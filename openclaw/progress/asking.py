@@ -60,7 +60,7 @@ class LiveModel:
             ended = choice.get("finish_reason") != "length"
             return Reply(text.strip(), ended, _mean(log_probs), _mean(entropies))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ChatError(f"{self.server.url} sent an answer that is no chat completion") from error
+            raise ChatError(f"{self.server.url} sent an answer that is not a chat completion") from error
 
 
 @dataclass(frozen=True)

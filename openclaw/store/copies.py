@@ -44,7 +44,7 @@ def backup(folder: Path, file: Path) -> dict[str, int]:
         StoreError: the file exists already, or cannot be written.
     """
     if file.exists():
-        raise StoreError(f"{file} is there already: give a new name")
+        raise StoreError(f"{file} exists already; use a new name")
     return {"bytes": copy(folder / "buffer.db", file)}
 
 

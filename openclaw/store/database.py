@@ -238,7 +238,7 @@ def as_store_error(url: str) -> Iterator[None]:
         kind = StoreAway if advice == _DOWN else StoreUnavailable
         raise kind(f"rollout store {shown(url)}: {cause}{advice and '; ' + advice}") from error
     except UnicodeEncodeError as error:
-        raise StoreError(f"a text that is no valid Unicode cannot be stored: {error.reason}") from error
+        raise StoreError(f"a text that is not valid Unicode cannot be stored: {error.reason}") from error
 
 
 def _advice(cause: str) -> str:

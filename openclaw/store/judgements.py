@@ -166,7 +166,7 @@ class FeedbackTable:
         """
         check_score(score)
         if not 0 <= discount <= 1:
-            raise StoreError(f"a discount lies between 0 and 1, not {discount}")
+            raise StoreError(f"a discount must be between 0 and 1, not {discount}")
         turn = schema.turn.c
         query = (
             select(turn.id, turn.completion_id, turn.state)
@@ -215,7 +215,7 @@ def _name(feedback_id: int) -> str:
 def check_score(score: float | None) -> None:
     """Raises StoreError for a score outside -1 to 1."""
     if score is not None and not -1 <= score <= 1:
-        raise StoreError(f"a feedback score lies between -1 and 1, not {score}")
+        raise StoreError(f"a feedback score must be between -1 and 1, not {score}")
 
 
 def _check(completion_id: str | None, session_id: str | None, score: float | None, text: str) -> None:

@@ -102,7 +102,7 @@ def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, .
             label = re.compile(row["form"]).pattern if "form" in row else str(row["answer"])
             most = {"tokens": int(row["tokens"])} if "tokens" in row else {}
         except (ValueError, KeyError, TypeError, IndexError, re.error) as error:
-            raise ConfigError(f"{flag} {path}:{number} is no question: {error!r}") from error
+            raise ConfigError(f"{flag} {path}:{number} is not a question: {error!r}") from error
         about = {"gate": purpose, "key": f"{purpose}-{number}", **most}
         if ids is None:
             logger.info(

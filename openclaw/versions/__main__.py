@@ -201,7 +201,7 @@ def _call(
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise VersionsError(f"{url} is no server of OpenClaw-RL: {answer.text[:80]!r}; give --url")
+        raise VersionsError(f"{url} is not a server of OpenClaw-RL: {answer.text[:80]!r}; give --url")
     if answer.status_code not in (200, 202):
         error_body = content.get("error")
         reason = error_body.get("message") if isinstance(error_body, dict) else f"HTTP {answer.status_code}"

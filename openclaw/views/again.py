@@ -39,7 +39,7 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
         )
     turn = await source.in_thread(lambda: find(source.store, completion_id))
     if any(message.get("format") == "raw" for message in turn.messages):
-        raise ClientError("a text completion cannot be tried again here", code="not_a_chat", status=409)
+        raise ClientError("a text completion cannot be repeated here", code="not_a_chat", status=409)
     async with source.tries:
         answers = await (
             _sampled(gateway, turn) if version is None else _likeliest(source, gateway, turn, version)

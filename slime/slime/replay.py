@@ -55,7 +55,7 @@ def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
             "number of files"
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} holds no samples of a rollout: {error!r}") from error
+        raise DataError(f"{path} contains no samples of a rollout: {error!r}") from error
     count = max(1, round(len(samples) * share))
     head = count - count // 2
     return samples if count >= len(samples) else samples[:head] + samples[len(samples) - count // 2 :]

@@ -60,7 +60,7 @@ def split_as_the_file_says(tokenizer: Any, name: str) -> None:
     backend = tokenizer.backend_tokenizer
     if "ByteLevel" not in str(backend.pre_tokenizer):
         raise ValueError(
-            f"its tokenizer ({name or 'no name'}) is no byte-level one, which is what can be served"
+            f"its tokenizer ({name or 'no name'}) is not byte-level; only byte-level ones can be served"
         )
     if name == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
@@ -81,10 +81,10 @@ def forget_quantization(model: Any) -> None:
 def problem(file: Path, output: Path, force: bool) -> str | None:
     """Returns why this cannot be converted, or None."""
     if not file.is_file():
-        return f"--input {file} is no file"
+        return f"--input {file} is not a file"
     with file.open("rb") as content:
         if content.read(len(MAGIC)) != MAGIC:
-            return f"--input {file} is no GGUF file: it does not begin with {MAGIC.decode()}"
+            return f"--input {file} is not a GGUF file: it does not begin with {MAGIC.decode()}"
     if output.exists() and not force:
         return f"--output {output} exists; add -f to replace it"
     if output.resolve() in (file.resolve(), *file.resolve().parents):

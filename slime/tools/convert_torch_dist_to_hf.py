@@ -143,9 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if inputs & {args.output_dir.resolve()} or any(
             args.output_dir.resolve() in one.parents for one in inputs
         ):
-            raise ClawError(
-                f"--output-dir {args.output_dir} would replace its own input; take another folder"
-            )
+            raise ClawError(f"--output-dir {args.output_dir} would replace its own input; use another folder")
         convert(args.input_dir, args.origin_hf_dir, args.output_dir, args.chunk_size, args.vocab_size)
     except ClawError as error:
         print(error, file=sys.stderr)

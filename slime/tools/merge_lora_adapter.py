@@ -42,7 +42,7 @@ def merge(base: Path, adapter: Path, output: Path) -> None:
 def problem(base: Path, adapter: Path, output: Path, force: bool) -> str | None:
     """Returns why these folders cannot be merged, or None."""
     if not (base / "config.json").is_file():
-        return f"--base-model {base} holds no config.json; give the folder of a Hugging Face model"
+        return f"--base-model {base} contains no config.json; give the folder of a Hugging Face model"
     if not (adapter / CONFIG).is_file():
         return f"--adapter {adapter} holds no {CONFIG}; give the folder of an adapter or of a checkpoint with one"
     if output.exists() and not force:

@@ -100,7 +100,7 @@ def to_instance(row: Mapping[str, Any], where: str) -> Instance:
     try:
         made = Mutation(**bug) if bug else None
     except TypeError as error:
-        raise DataError(f"{where}: the bug is no recipe of the factory: {error}") from error
+        raise DataError(f"{where}: the bug is not a recipe of the factory: {error}") from error
     instance = Instance(
         _text(row, where, "instance_id", "id", "commit_hash"),
         _text(row, where, "problem_statement", "issue", "text"),
@@ -146,4 +146,4 @@ def _json(value: Any, where: str, name: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise DataError(f"{where}: column {name!r} is no JSON: {error}") from error
+        raise DataError(f"{where}: column {name!r} is not JSON: {error}") from error

@@ -27,7 +27,7 @@ def folder_of(named: str | None) -> Path | None:
     if named is None:
         return None
     if not Path(named).is_dir():
-        raise ConfigError(f"SWE_TASKS_DIR {named} is no folder")
+        raise ConfigError(f"SWE_TASKS_DIR {named} is not a folder")
     return Path(named).resolve()
 
 

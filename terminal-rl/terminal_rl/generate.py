@@ -86,7 +86,7 @@ def check_arguments(args: GenerationSide, endpoints: object = None, env: object 
     if flags.env_server_url is not None:
         check_address("--env-server-url (ENV_SERVER_URL)", flags.env_server_url)
     elif (folder := flags.tasks_dir) is not None and not Path(folder).is_dir():
-        raise ConfigError(f"--tasks-dir (DATASET_DIR) {folder} is no folder")
+        raise ConfigError(f"--tasks-dir (DATASET_DIR) {folder} is not a folder")
 
 
 @functools.lru_cache

@@ -51,7 +51,7 @@ def _of_json(text: str) -> dict[str, float]:
     if not isinstance(content, dict) or not content:
         raise ValueError("it must map names to numbers")
     if wrong := [name for name, value in content.items() if not isinstance(value, int | float)]:
-        raise ValueError(f"{wrong[0]} is no number")
+        raise ValueError(f"{wrong[0]} is not a number")
     return {str(name): float(value) for name, value in content.items()}
 
 

@@ -165,7 +165,7 @@ def _inputs(path: Path, value: object) -> tuple[str, ...]:
         raise TaskError(f"{path}: inputs must be a list of paths in the working folder")
     for one in value:
         if not one or one.startswith("/") or ".." in Path(one).parts or Path(one) == Path("."):
-            raise TaskError(f"{path}: the input {one!r} is no path in the working folder")
+            raise TaskError(f"{path}: the input {one!r} is not a path in the working folder")
     return tuple(value)
 
 

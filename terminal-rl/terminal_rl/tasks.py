@@ -221,5 +221,5 @@ def task_of(row: Task, tasks_dir: Path | None) -> TerminalTask:
         )
     path = (tasks_dir / named).resolve()
     if not path.is_relative_to(tasks_dir.resolve()):
-        raise TaskError(f"task_path {named!r} leads out of {tasks_dir}")
+        raise TaskError(f"task_path {named!r} is outside {tasks_dir}")
     return FolderTask(read_task(path))

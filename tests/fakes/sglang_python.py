@@ -73,5 +73,5 @@ class Handler(BaseHTTPRequestHandler):
 
 if os.environ.get("FAKE_SGLANG_DRAINS"):  # like SGLang after SIGTERM while requests are open, without end
     signal.signal(signal.SIGTERM, lambda *_: threading.Timer(20.0, os._exit, (1,)).start())
-print("chatter on stdout that is no ready line", flush=True)
+print("chatter on stdout that is not a ready line", flush=True)
 ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()

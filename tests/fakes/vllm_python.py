@@ -16,7 +16,7 @@ if unknown:
     print(f"engine: vLLM 0.32.0: unrecognized arguments: {unknown[0]}", file=sys.stderr)
     sys.exit(2)
 if order == "--check":
-    print("chatter that is no answer\n" + json.dumps({"version": "0.32.0"}))
+    print("chatter that is not an answer\n" + json.dumps({"version": "0.32.0"}))
     sys.exit(0)
 visible = sorted(path.name for path in Path(os.environ["PYTHONPATH"]).iterdir())
 SEEN = {

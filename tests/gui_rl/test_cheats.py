@@ -144,7 +144,7 @@ REQUESTS = {
     "a path in other letters": Request(path="/_/STATE"),
     "a change that is a list": Request(body=json.dumps([{"set": WANTED}])),
     "a change of nothing": Request(body='{"set": null, "add": {"pressed": "Save"}}'),
-    "a change that is no JSON": Request(body=f"{CHANGE}]"),
+    "a change that is not JSON": Request(body=f"{CHANGE}]"),
     "two changes": Request(body=CHANGE + CHANGE),
     "too long a change": Request(body=json.dumps({"set": {**WANTED, "more": "x" * 300_000}})),
 }

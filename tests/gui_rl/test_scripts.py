@@ -105,7 +105,7 @@ def test_a_run_that_cannot_play_episodes_is_rejected_before_the_start(
 ) -> None:
     monkeypatch.setattr("gui_rl.generate.require_backend", lambda backend: None)
     assert start(GuiFlags(gui_tasks_dir=str(tmp_path)), {}) == []
-    with pytest.raises(ConfigError, match=r"GUI_TEST_CONFIG_BASE_DIR.* is no folder"):
+    with pytest.raises(ConfigError, match=r"GUI_TEST_CONFIG_BASE_DIR.* is not a folder"):
         start(GuiFlags(gui_tasks_dir=str(tmp_path / "none")), {})
     monkeypatch.undo()
     monkeypatch.setattr("shutil.which", lambda name: None)

@@ -49,7 +49,7 @@ def rented_node(tmp_path: Path) -> Bare:
     [
         (SELECT, [], {"PRM_MODEL_PATH": "/nope"}, "/nope"),
         (SELECT, ["--prm-model-path", "/nope"], {}, "/nope"),
-        (SELECT, [], {"PRM_MODEL_PATH": "/nope/Qwen3-4B"}, "/nope/Qwen3-4B holds no config.json"),
+        (SELECT, [], {"PRM_MODEL_PATH": "/nope/Qwen3-4B"}, "/nope/Qwen3-4B contains no config.json"),
         (SELECT, [], {"MEM_FRACTION_STATIC": "2"}, f"{SHARE} (from the variable MEM_FRACTION_STATIC)"),
         (SELECT, [], {"MEM_FRACTION_STATIC": "0"}, "0: it is a share of a GPU"),
         (SELECT, ["--prm-sglang-mem-fraction-static", "2"], {}, SHARE),
@@ -61,9 +61,9 @@ def rented_node(tmp_path: Path) -> Bare:
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "1"}, "there are 2: make a part smaller (GPUS_OF_NODE=1)"),
         (TOOLS, [], {**TASKS, "TOOLS_CONFIG": "/nope"}, "TOOLS_CONFIG: /nope cannot be read"),
         (TOOLS, [], {**TASKS, "TOOLS_CONFIG": '{"tools": []}'}, "TOOLS_CONFIG names no tools"),
-        (TERMINAL, [], {**TASKS, "DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is no folder"),
-        (TERMINAL, [], {**TASKS, "ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is no URL"),
-        (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is no URL"),
+        (TERMINAL, [], {**TASKS, "DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is not a folder"),
+        (TERMINAL, [], {**TASKS, "ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is not a URL"),
+        (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is not a URL"),
         (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "TOKEN_PATH=/nope cannot"),
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an address"),
@@ -124,8 +124,8 @@ def test_a_valid_command_continues_to_the_installation(
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({"DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is no folder"),
-        ({"ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is no URL"),
+        ({"DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is not a folder"),
+        ({"ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is not a URL"),
     ],
 )
 def test_a_tiny_track_rejects_an_invalid_task_folder(env: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_fresh_clone_plans_before_the_model_is_downloaded(
     env = {**bare.env, "HF_CKPT": "/nowhere/Qwen3-4B", "PORT": free_port}
     planned = dry(script, **env)
     assert "/nowhere/Qwen3-4B is not there yet" in planned.stdout, planned.stderr
-    assert "--prm-model-path /nowhere/Qwen3-4B holds no config.json" not in planned.stdout
+    assert "--prm-model-path /nowhere/Qwen3-4B contains no config.json" not in planned.stdout
 
 
 def test_a_machine_without_a_gpu_is_rejected_unless_declared(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_a_start_installs_the_configured_tracker(tmp_path: Path, free_port: str)
     ("words", "said"),
     [
         ([], "the following arguments are required: --model-path"),
-        (["--model-path", "/nope"], "/nope holds no config.json"),
-        (["--model-path", str(TINY), "--compare", "/nope"], "/nope holds no config.json"),
+        (["--model-path", "/nope"], "/nope contains no config.json"),
+        (["--model-path", str(TINY), "--compare", "/nope"], "/nope contains no config.json"),
         (["--model-path", str(TINY), "--eval-tasks", "chess"], "chess: choose of conversation, wishes"),
         (["--model-path", str(TINY), "--num-problems", "0"], "give a whole number, 1 or more"),
         (["--model-path", str(TINY), "--dataset", "/nope.jsonl"], "there is no file /nope.jsonl"),
@@ -251,7 +251,7 @@ def test_a_valid_evaluation_continues_to_the_installation(tmp_path: Path) -> Non
         (["--typo"], {}, "unknown flag --typo"),
         ([], {"SEED": "one"}, "argument --seed: invalid int value: 'one'"),
         ([], {"NUM_ROLLOUT": "0.5"}, "invalid int value: '0.5'"),
-        ([], {"MODEL_PATH": "/nope"}, "MODEL_PATH=/nope holds no config.json"),
+        ([], {"MODEL_PATH": "/nope"}, "MODEL_PATH=/nope contains no config.json"),
         ([], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
         ([], {"VERIFIERS_PYTHON": "/nope"}, "VERIFIERS_PYTHON=/nope cannot be run"),
         ([], {"PARALLEL_ENVS": "0"}, "PARALLEL_ENVS=0: give 1 or more"),

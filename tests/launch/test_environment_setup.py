@@ -130,7 +130,7 @@ def test_another_users_folder_is_not_changed(tmp_path: Path) -> None:
     venv.mkdir()
     (venv / "notes.txt").write_text("mine")
     refused = make_venv(fake_python(tmp_path / "python", WHOLE), venv)
-    assert refused.returncode == 2 and "is no Python environment with pip" in refused.stderr
+    assert refused.returncode == 2 and "is not a Python environment with pip" in refused.stderr
     assert [path.name for path in venv.iterdir()] == ["notes.txt"]
 
 

@@ -82,7 +82,7 @@ def test_a_start_with_its_own_database_continues_to_the_installation(bare: Bare,
         (TALKS, [], {"LORA_ARGS": "--lora-rank x"}, "invalid int value: 'x' (from the variable LORA_ARGS)"),
         (TALKS, [], {"PORT": "0x50"}, "PORT=0x50 is not a port"),
         (TALKS, ["--port", "99999"], {}, "PORT=99999 is not a port"),
-        (TALKS, [], {"MODEL_PATH": "nowhere"}, "nowhere holds no config.json"),
+        (TALKS, [], {"MODEL_PATH": "nowhere"}, "nowhere contains no config.json"),
         (TALKS, [], {"DATA_PATH": "nowhere.jsonl"}, "DATA_PATH=nowhere.jsonl does not exist"),
         (TALKS, [], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
         (TALKS, ["--run-dir", "/proc/nope"], {}, "RUN_DIR=/proc/nope cannot be made"),
@@ -109,7 +109,7 @@ def test_a_start_with_its_own_database_continues_to_the_installation(bare: Bare,
         (SMOLLM2, ["--dream-steps", "many"], {}, "--dream-steps: invalid int value: 'many'"),
         (TINY_TRACK, [], {"SEED": "one"}, "--seed: invalid int value: 'one'"),
         (TINY_TRACK, [], {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
-        (TINY_TRACK, [], {"MODEL_PATH": "nowhere"}, "MODEL_PATH=nowhere holds no config.json"),
+        (TINY_TRACK, [], {"MODEL_PATH": "nowhere"}, "MODEL_PATH=nowhere contains no config.json"),
     ],
 )
 def test_a_start_rejects_invalid_settings_before_the_installation(
@@ -149,7 +149,7 @@ RENTED = {
         (["--rollout-batch-sise", "4"], "tml-x", "unknown flag --rollout-batch-sise"),
         (["--lora-rank", "x"], "tml-x", "argument --lora-rank: invalid int value: 'x'"),
         (["--learning-rate", "-1"], "tml-x", "--learning-rate -1.0 is not"),
-        (["--model-path", "nowhere"], "tml-x", "nowhere holds no config.json"),
+        (["--model-path", "nowhere"], "tml-x", "nowhere contains no config.json"),
         ([], "", "no key: export"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_plug_in_with_missing_packages_is_checked_by_the_driver(bare: Bare, fr
 @pytest.mark.parametrize(
     ("script", "env", "said"),
     [
-        (SELECT, {"HF_CKPT": "/nowhere/Qwen3-4B"}, "MODEL_PATH=/nowhere/Qwen3-4B holds no config.json"),
+        (SELECT, {"HF_CKPT": "/nowhere/Qwen3-4B"}, "MODEL_PATH=/nowhere/Qwen3-4B contains no config.json"),
         (SELECT, {"RUN_DIR": "/proc/nope"}, "RUN_DIR=/proc/nope cannot be made"),
         (SELECT, {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (SELECT, {"DATA_PATH": "/nowhere"}, "DATA_PATH=/nowhere does not exist"),
@@ -276,11 +276,11 @@ def test_port_and_run_folder_flags_override_their_variables(bare: Bare, taken: s
         ({"RAY_PORT": "0"}, "RAY_PORT=0 is not a port"),
         ({"JOIN_TIMEOUT": "long"}, "JOIN_TIMEOUT=long is not a number: give whole seconds"),
         ({"JOIN_TIMEOUT": "0"}, "JOIN_TIMEOUT=0: give 1 or more"),
-        ({"MASTER_ADDR": "not a host"}, "MASTER_ADDR=not a host is no address"),
-        ({"MASTER_ADDR": "http://10.0.0.1"}, "MASTER_ADDR=http://10.0.0.1 is no address"),
+        ({"MASTER_ADDR": "not a host"}, "MASTER_ADDR=not a host is not an address"),
+        ({"MASTER_ADDR": "http://10.0.0.1"}, "MASTER_ADDR=http://10.0.0.1 is not an address"),
         ({"MASTER_ADDR": "10.0.0.1:6379"}, "has a port: give the address alone, and the port with RAY_PORT"),
-        ({"MLP_WORKER_0_HOST": "a b"}, "MASTER_ADDR=a b is no address"),
-        ({"RAY_ADDRESS": "my head"}, "RAY_ADDRESS=my head is no address"),
+        ({"MLP_WORKER_0_HOST": "a b"}, "MASTER_ADDR=a b is not an address"),
+        ({"RAY_ADDRESS": "my head"}, "RAY_ADDRESS=my head is not an address"),
         ({"NODE_RANK": "first"}, "NODE_RANK=first is not a number"),
         ({"SLURM_NODEID": "3"}, "NODE_RANK=3: with NNODES=2 the ranks are 0 to 1"),
         ({"NNODES": "two"}, "NNODES=two is not a number"),
@@ -357,10 +357,10 @@ def test_arguments_of_the_gateway_are_passed_to_it(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("variable", "value", "refused"),
     [
-        ("JUDGE_URL", "no url", "--judge-url is no URL"),
-        ("JUDGE_URL", "127.0.0.1:8000", "--judge-url is no URL"),
+        ("JUDGE_URL", "no url", "--judge-url is not a URL"),
+        ("JUDGE_URL", "127.0.0.1:8000", "--judge-url is not a URL"),
         ("JUDGE_URL", "http://127.0.0.1:8000/v1", ""),
-        ("JUDGE_READER_URL", "http://a http://b", "--judge-reader-url is no URL"),
+        ("JUDGE_READER_URL", "http://a http://b", "--judge-reader-url is not a URL"),
     ],
 )
 def test_an_invalid_url_is_rejected(variable: str, value: str, refused: str) -> None:

@@ -93,7 +93,7 @@ def test_a_dry_run_starts_nothing_for_any_true_value(word: str) -> None:
 
 def test_a_dry_run_reports_errors_of_a_start() -> None:
     told = dry(SELECT, HF_CKPT="Qwen/Qwen3-4B").stdout
-    assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
+    assert "MODEL_PATH=Qwen/Qwen3-4B contains no config.json" in told and "hf download Qwen/" in told
     assert "set SGLANG_API_KEY to a secret" in told
     told = dry("swe-rl/run_swe_rl_32b_remote_8nodes.sh").stdout
     assert "SWE_EXEC_SERVER_URLS is not set" in told and "--context-length 16384" in " ".join(told.split())

@@ -52,8 +52,8 @@ def test_rounds_are_checked_by_their_programs_and_get_feedback(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("nonsense", "no JSON"),
-        ("{}", "holds no days"),
+        ("nonsense", "not JSON"),
+        ("{}", "contains no days"),
         ('{"days": [{"rounds": []}]}', "day 1 has no rounds"),
         ('{"days": [{"rounds": [{"task": "t", "feedback": "f", "check": []}]}]}', "round 1 of day 1 needs"),
         ('{"days": [{"rounds": [{"task": "t", "feedback": "f", "check": "sh"}]}]}', "round 1 of day 1 needs"),

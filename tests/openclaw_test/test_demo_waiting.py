@@ -83,8 +83,8 @@ def test_a_server_started_by_another_process_is_awaited_for_a_time() -> None:
 
 def test_a_rejected_start_prints_the_reason(tmp_path: Path) -> None:
     log = tmp_path / "driver.out"
-    log.write_text("error: --typo is no flag\nsupervisor: stopping what this run started\n")
-    assert readiness.reason(log) == "--typo is no flag"
+    log.write_text("error: --typo is not a flag\nsupervisor: stopping what this run started\n")
+    assert readiness.reason(log) == "--typo is not a flag"
 
 
 def test_a_long_measurement_reports_progress() -> None:

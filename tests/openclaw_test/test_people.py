@@ -84,7 +84,7 @@ def test_custom_problems_and_gsm8ks_format_are_read(dataset, tmp_path):
     ("text", "message"),
     [("{", "neither"), ("[]", "no problems"), ('[{"q": 1}]', "entry 0 has no text"),
      ('[{"question": "q"}]', "no 'ground_truth_answer'"),
-     ('[{"question": "q", "ground_truth_answer": "many"}]', "is no number")],
+     ('[{"question": "q", "ground_truth_answer": "many"}]', "is not a number")],
 )  # fmt: skip
 def test_an_invalid_file_is_reported_with_its_entry(tmp_path, text, message):
     file = tmp_path / "bad.json"

@@ -48,7 +48,7 @@ def test_questions_are_read_once_and_only_trivia_have_an_answer(corpus: Path) ->
     assert read_questions(corpus, ("food",)) == [Question("What is bread?")]
     facts = read_questions(corpus, (FACTS,))
     assert len(facts) == 40 and facts[7] == Question("Which is number 7?", "The 7.")
-    with pytest.raises(ValueError, match="holds no data/english"):
+    with pytest.raises(ValueError, match="contains no data/english"):
         read_questions(corpus / "elsewhere", ("food",))
 
 

@@ -46,7 +46,7 @@ def test_a_pure_policy_loss_needs_one_pass_at_the_service(loss: str, tmp_path: P
     ("given", "named"),
     [
         (["--loss-fn", "dpo"], "no --loss-fn 'dpo'"),
-        (["--loss-fn", "cispo", "--method", "opd"], "take ppo"),
+        (["--loss-fn", "cispo", "--method", "opd"], "use ppo"),
         (["--loss-fn", "importance_sampling"], "--kl-loss-coef 0"),
         (["--teacher-model-name", "another/model"], "the base model"),
     ],

@@ -56,7 +56,7 @@ def test_files_that_are_missing_broken_or_pickled_are_refused_by_name(tmp_path: 
         replay.load(pattern, 3)
     (tmp_path / "4.json").write_bytes(b"\x80\x04\x95")
     (tmp_path / "5.json").write_text('{"samples": [{"tokens": [1], "response_length": 9}]}')
-    with pytest.raises(DataError, match=r"4\.json holds no samples"):
+    with pytest.raises(DataError, match=r"4\.json contains no samples"):
         replay.load(pattern, 4)
     with pytest.raises(DataError, match="response_length 9 does not fit"):
         replay.load(pattern, 5)

@@ -54,11 +54,11 @@ def test_parquet_and_json_lines_give_the_same_instances(tmp_path: Path) -> None:
     [
         ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS is empty"),
         ({"FAIL_TO_PASS": "[1]"}, "list of ids"),
-        ({"FAIL_TO_PASS": "no json"}, "is no JSON"),
+        ({"FAIL_TO_PASS": "no json"}, "is not JSON"),
         ({"problem_statement": " "}, "problem_statement"),
         ({"instance_id": None}, "instance_id"),
         ({"repo": "", "image_name": ""}, "nothing to work on"),
-        ({"bug": {"line": 1}}, "no recipe"),
+        ({"bug": {"line": 1}}, "not a recipe"),
     ],
 )
 def test_an_invalid_row_is_reported_with_its_position(

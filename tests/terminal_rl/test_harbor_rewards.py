@@ -69,7 +69,7 @@ def test_rewards_are_read_as_harbor_reads_them(files: dict[str, str], rewards: d
         ({"reward.txt": "passed"}, "cannot be read"),
         ({"reward.txt": "nan"}, "not finite"),
         ({"reward.json": '{"reward": 1e999}', "reward.txt": "1"}, "not finite"),
-        ({"reward.json": '{"reward": "1"}'}, "reward is no number"),
+        ({"reward.json": '{"reward": "1"}'}, "reward is not a number"),
         ({"reward.json": "[1]"}, "must map names to numbers"),
         ({"reward.json": "{"}, "cannot be read"),
     ],

@@ -87,5 +87,5 @@ def test_a_run_without_its_tasks_is_rejected_before_the_start(
 ) -> None:
     monkeypatch.setattr("terminal_rl.generate.require_sandbox", lambda: None)
     assert start(TerminalFlags(tasks_dir=str(tmp_path)), {}) == [] == start(TerminalFlags(), {})
-    with pytest.raises(ConfigError, match=r"DATASET_DIR.* is no folder"):
+    with pytest.raises(ConfigError, match=r"DATASET_DIR.* is not a folder"):
         start(TerminalFlags(tasks_dir=str(tmp_path / "none")), {})

@@ -34,7 +34,7 @@ def called(name, arguments):
 def answer(request):
     match request["method"]:
         case "initialize":
-            print("a line that is no message", flush=True)
+            print("a line that is not a message", flush=True)
             return {"result": {"protocolVersion": request["params"]["protocolVersion"], "capabilities": {}}}
         case "tools/list":
             if "cursor" not in request["params"]:

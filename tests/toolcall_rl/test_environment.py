@@ -219,7 +219,7 @@ async def test_a_slow_server_is_reported_to_the_model_and_a_silent_one_is_unavai
     slow.client.seconds = 0.2
     assert "gave nothing within" in await slow.opened().call("sleep", {})
     await slow.close()
-    with pytest.raises(EnvironmentAway, match="did not greet"):
+    with pytest.raises(EnvironmentAway, match="did not complete the handshake"):
         await McpSource([sys.executable, "-c", "pass"], {}).tools()
 
 
@@ -227,8 +227,8 @@ async def test_a_slow_server_is_reported_to_the_model_and_a_silent_one_is_unavai
     ("listed", "refused", "said"),
     [
         ([{"name": "f", "inputSchema": {"type": "string"}}], ConfigError, "a JSON schema of an object"),
-        ([{"inputSchema": {}}], EnvironmentAway, "lists nonsense"),
-        ("tools", EnvironmentAway, "lists nonsense"),
+        ([{"inputSchema": {}}], EnvironmentAway, "sent an invalid list of tools"),
+        ("tools", EnvironmentAway, "sent an invalid list of tools"),
     ],
 )
 async def test_uncallable_tools_are_reported(listed: object, refused: type[Exception], said: str) -> None:

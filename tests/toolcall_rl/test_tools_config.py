@@ -97,7 +97,7 @@ def test_a_config_that_includes_itself_is_rejected_with_the_chain(tmp_path: Path
     ("config", "said"),
     [
         ("/nonexistent.json", "cannot be read"),
-        ("{tools}", "is no JSON: .* in line 1"),
+        ("{tools}", "is not JSON: .* in line 1"),
         ('{"tools": {}}', "tools must be a list"),
         ('{"tools": []}', "names no tools"),
         ('{"tool": []}', "there is no setting 'tool'; known: include, tools"),

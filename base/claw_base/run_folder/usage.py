@@ -92,7 +92,7 @@ def read_prices(path: str, model: str) -> Prices:
             f"--rented-prices {path}: {model} needs {', '.join(KINDS)}, in US dollars for a million tokens: {error!r}"
         ) from error
     if not all(0 <= getattr(prices, kind) < float("inf") for kind in KINDS):
-        raise ConfigError(f"--rented-prices {path}: a price of {model} is no number of dollars from 0 on")
+        raise ConfigError(f"--rented-prices {path}: a price of {model} is not a number of dollars, 0 or more")
     return prices
 
 

@@ -225,7 +225,7 @@ def _check_urls(name: str, value: object) -> None:
     """Raises ConfigError for an invalid URL; the message does not contain it, because it may include a password."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if text and not _URL.fullmatch(str(text)):
-            raise ConfigError(f"{name} is no URL: write it with its scheme, such as http://127.0.0.1:8000")
+            raise ConfigError(f"{name} is not a URL: write it with its scheme, such as http://127.0.0.1:8000")
 
 
 def check_choice(item: Flag, name: str, text: str) -> None:

@@ -106,7 +106,7 @@ def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: 
     conditions = _pairs(equal)
     company = [option(name) for name in names]
     company += [f"{option(name)} {{{name}}}" for name, _ in conditions]
-    reason = f"{{flag}} has no meaning with {' and '.join(company)}; drop it"
+    reason = f"{{flag}} has no effect with {' and '.join(company)}; drop it"
     return Rule(text or reason, present=names, absent=without, equal=conditions)
 
 

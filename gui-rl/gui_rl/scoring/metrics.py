@@ -133,7 +133,7 @@ def _same(result: Any, expected: Any) -> bool:
 
 def _rules(rules: Any) -> Mapping[str, Any]:
     if not isinstance(rules, Mapping):
-        raise TypeError("the rules are no object")
+        raise TypeError("the rules are not an object")
     return rules
 
 

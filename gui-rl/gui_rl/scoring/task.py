@@ -79,20 +79,20 @@ def read_json(folder: Path, name: str) -> Json:
     """Returns the content of a task file. Raises TaskError if it is not a task, or outside the folder."""
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
-        raise TaskError(f"{name} leads out of {folder}")
+        raise TaskError(f"{name} is outside {folder}")
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TaskError(f"{file} cannot be read: {error}") from error
     if not isinstance(document, dict):
-        raise TaskError(f"{file} holds no task")
+        raise TaskError(f"{file} contains no task")
     return document
 
 
 def task_from(config: object, domain: str) -> GuiTask:
     """Parses a task. Raises TaskError."""
     if not isinstance(config, Mapping):
-        raise TaskError("task_config is no object")
+        raise TaskError("task_config is not an object")
     try:
         evaluator = config["evaluator"]
         checks = _checks(evaluator)

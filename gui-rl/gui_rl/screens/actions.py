@@ -108,7 +108,7 @@ class Coordinates:
         sides = (GRID, GRID) if self.relative else (self.width, self.height)
         for value, side in zip((x, y), sides, strict=True):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < side:
-                raise CallError(f"({x}, {y}) is no place on a screen of {sides[0]} x {sides[1]}")
+                raise CallError(f"({x}, {y}) is not a place on a screen of {sides[0]} x {sides[1]}")
         return Point((float(x) + 0.5) / sides[0], (float(y) + 0.5) / sides[1])  # type: ignore[arg-type]
 
     def place(self, x: object, y: object) -> Place:

@@ -42,7 +42,7 @@ def read(file: Path) -> Cast:
     """Reads a recording; raises ValueError for a file of another format."""
     head, *lines = map(json.loads, file.read_text("utf-8").splitlines())
     if not isinstance(head, dict) or head.get("version") != 2:
-        raise ValueError(f"{file} is no asciicast of version 2")
+        raise ValueError(f"{file} is not an asciicast of version 2")
     events = [(float(at), str(text)) for at, kind, text in lines if kind == "o"]
     return Cast(
         head["width"], head["height"], head.get("title", ""), head.get("idle_time_limit", 1e9), events

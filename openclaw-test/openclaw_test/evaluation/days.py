@@ -90,10 +90,10 @@ def read_days(file: Path) -> list[Day]:
     try:
         content = json.loads(file.read_text("utf-8"))
     except ValueError as error:
-        raise BadDays(f"{file} is no JSON: {error}") from error
+        raise BadDays(f"{file} is not JSON: {error}") from error
     days = content.get("days") if isinstance(content, dict) else None
     if not isinstance(days, list) or not days:
-        raise BadDays(f'{file} holds no days: it begins with {{"days": [...]}}')
+        raise BadDays(f'{file} contains no days: it begins with {{"days": [...]}}')
     return [_day(file, number, day) for number, day in enumerate(days, 1)]
 
 

@@ -49,7 +49,7 @@ def read_flags(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def model(text: str) -> Path:
     if not (Path(text) / "config.json").is_file():
-        raise argparse.ArgumentTypeError(f"{text} holds no config.json; give a Hugging Face folder")
+        raise argparse.ArgumentTypeError(f"{text} contains no config.json; give a Hugging Face folder")
     return Path(text)
 
 

@@ -62,7 +62,7 @@ def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
     ValueError."""
     folders = sorted(corpus.glob("**/data/english"))
     if not folders:
-        raise ValueError(f"{corpus} holds no data/english: give the unpacked package chatterbot-corpus")
+        raise ValueError(f"{corpus} contains no data/english: give the unpacked package chatterbot-corpus")
     questions: dict[str, Question] = {}
     for name in names:
         for exchange in yaml.safe_load((folders[0] / f"{name}.yml").read_text("utf-8"))["conversations"]:

@@ -50,7 +50,7 @@ def read_problems(path: Path, limit: int | None = None) -> list[WordProblem]:
     except json.JSONDecodeError as error:
         raise BadDataset(f"{path} is neither a JSON array nor JSON lines: {error}") from error
     if not entries:
-        raise BadDataset(f"{path} holds no problems")
+        raise BadDataset(f"{path} contains no problems")
     return [_problem(entry, f"{path}, entry {number}") for number, entry in enumerate(entries[:limit])]
 
 
@@ -73,7 +73,7 @@ def _problem(entry: Any, where: str) -> WordProblem:
     try:
         answer = Decimal(str(solution).rpartition("####")[2].strip().replace(",", "").lstrip("$"))
     except InvalidOperation:
-        raise BadDataset(f"{where}: the answer {str(solution)[:60]!r} is no number") from None
+        raise BadDataset(f"{where}: the answer {str(solution)[:60]!r} is not a number") from None
     return WordProblem(entry["question"], answer, tuple(entry.get("equations", ())))
 
 

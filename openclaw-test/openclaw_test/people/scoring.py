@@ -53,7 +53,7 @@ def read_results(path: Path) -> list[tuple[int, str]]:
     text = path.read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(text))
     if not heads:
-        raise ValueError(f"{path} holds no line '[session: KEY-NUMBER-PID]'")
+        raise ValueError(f"{path} contains no line '[session: KEY-NUMBER-PID]'")
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [
         (int(head.group(2)), text[head.end() : end].strip()) for head, end in zip(heads, ends, strict=True)

@@ -116,7 +116,7 @@ class JudgeHttp:
                 async with self._http.stream("POST", url, json=body) as answer:
                     data = await _read(answer)
         except TimeoutError as error:
-            raise _Passing(f"{_host(url)} gave no whole answer in {self._timeout:g} s") from error
+            raise _Passing(f"{_host(url)} returned no complete answer in {self._timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Passing(f"{_host(url)}: {type(error).__name__} {error}") from error
         if answer.status_code in _WORTH_A_RETRY:
@@ -128,9 +128,9 @@ class JudgeHttp:
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            raise _Passing(f"{_host(url)} answered what is not JSON ({len(data)} bytes)") from error
+            raise _Passing(f"{_host(url)} returned text that is not JSON ({len(data)} bytes)") from error
         if not isinstance(value, dict):
-            raise JudgeError(f"{_host(url)} answered JSON that is no object")
+            raise JudgeError(f"{_host(url)} answered JSON that is not an object")
         return value
 
     def _failure(self, url: str, status: int, data: bytes) -> str:

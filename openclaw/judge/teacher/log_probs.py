@@ -60,7 +60,7 @@ class Teacher:
         if temperature != 1.0 and meta.get("input_logprob_temperature") != temperature:
             raise TeacherError(
                 f"the teacher's engine gives no log-probs of a prompt at temperature {temperature}; sample the policy "
-                "at temperature 1, or take --teacher-source trainer"
+                "at temperature 1, or use --teacher-source trainer"
             )
         scored = _rows(meta, "input_token_logprobs", len(turn.completion_ids))
         log_probs = [

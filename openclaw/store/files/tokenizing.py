@@ -135,7 +135,7 @@ class ConversationTokenizer:
         ends = [index for index, id_ in enumerate(whole) if id_ in self._end]
         if whole[: len(prompt_ids)] != prompt_ids or not ends or ends[-1] < len(prompt_ids):
             raise StoreError(
-                "the chat template of this model writes this answer in another way than it begins one"
+                "the chat template of this model renders this answer differently from the beginning of an answer"
             )
         return whole[len(prompt_ids) : ends[-1] + 1]
 

@@ -85,4 +85,4 @@ def _problem_of_value(schema: object) -> str | None:
     kinds = declared if isinstance(declared, list) else [declared]
     if wrong := [kind for kind in kinds if not isinstance(kind, str) or kind not in TYPES]:
         return f"is of type {wrong[0]!r}, which JSON does not have; types: {', '.join(TYPES)}"
-    return None if isinstance(schema.get("enum", []), list) else "has an enum that is no list"
+    return None if isinstance(schema.get("enum", []), list) else "has an enum that is not a list"

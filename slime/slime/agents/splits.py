@@ -80,7 +80,7 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
     try:
         rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{source} is no file of JSON Lines that can be read: {error}") from error
+        raise ConfigError(f"{source} is not a file of JSON Lines that can be read: {error}") from error
     train, held_out, parts = split_rows(rows, name, share, seed)
     folder.mkdir(parents=True, exist_ok=True)
     for file, part in (("train.jsonl", train), ("heldout.jsonl", held_out)):

@@ -66,9 +66,9 @@ def _json(body: str) -> Any:
     except UnicodeEncodeError as error:
         raise CallError("the tool call holds half of a character (a lone surrogate)") from error
     except ValueError as error:
-        raise CallError(f"the tool call is no JSON: {error}") from error
+        raise CallError(f"the tool call is not JSON: {error}") from error
     except RecursionError as error:
-        raise CallError("the tool call is no JSON: it is too deep") from error
+        raise CallError("the tool call is not JSON: it is too deep") from error
     return value
 
 

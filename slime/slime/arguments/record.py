@@ -30,5 +30,5 @@ def read_arguments(run_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds no arguments: an object of flags and values is expected")
+        raise ConfigError(f"{path} contains no arguments: an object of flags and values is expected")
     return values

@@ -58,7 +58,7 @@ def check(name: str, path: str, args: Arguments | None = None) -> str:
         ConfigError: the contract is violated; the message names the violation.
     """
     if name not in HOOKS:
-        raise ConfigError(f"{name} is no hook; there are {', '.join(HOOKS)}")
+        raise ConfigError(f"{name} is not a hook; there are {', '.join(HOOKS)}")
     hook = HOOKS[name]
     if hook.refused is not None:
         raise ConfigError(f"{hook.flag}: {hook.refused}")

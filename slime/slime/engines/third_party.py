@@ -156,7 +156,7 @@ def servable_weights(request: LaunchRequest) -> FirstWeights:
     Raises ConfigError: a weights file without weights, a folder without a model, a port in use."""
     first = first_weights(request.model_path, request.weights_file)
     if not (Path(first.path) / "config.json").is_file():
-        raise ConfigError(f"{first.path} holds no config.json; give the folder of a Hugging Face model")
+        raise ConfigError(f"{first.path} contains no config.json; give the folder of a Hugging Face model")
     taken = bind_error(request.host, request.port)
     if taken is not None:
         raise ConfigError(f"cannot listen on {request.host}:{request.port}: {taken.strerror or taken}")

@@ -33,7 +33,7 @@ class AdvantageArguments:
                 advantage_estimator=("gspo", "cispo"),
                 loss_type="custom_loss",
                 without=["loss_spec_path"],
-                text="{flag} {value} names a policy loss too, but the loss is a custom one; take grpo",
+                text="{flag} {value} names a policy loss too, but the loss is a custom one; use grpo",
             ),
             excludes(
                 "normalize_advantages",
@@ -70,10 +70,10 @@ class AdvantageArguments:
         rules=[
             needs(
                 loss_type=("custom_loss", "sft_loss"),
-                text="{flag} has no meaning with --loss-type {loss_type}; drop it",
+                text="{flag} has no effect with --loss-type {loss_type}; drop it",
             ),
             excludes(
-                "loss_spec_path", text="{flag} has no meaning with --loss-spec-path {loss_spec_path}; drop it"
+                "loss_spec_path", text="{flag} has no effect with --loss-spec-path {loss_spec_path}; drop it"
             ),
         ],
     )
@@ -118,7 +118,7 @@ class AdvantageArguments:
         rules=[
             needs(
                 advantage_estimator=DISCOUNTED,
-                text="{flag} has no meaning with --advantage-estimator {advantage_estimator}; drop it",
+                text="{flag} has no effect with --advantage-estimator {advantage_estimator}; drop it",
             )
         ],
     )

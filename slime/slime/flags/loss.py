@@ -11,7 +11,7 @@ NOT_FOR_SFT = excludes(loss_type="sft_loss")
 POLICY_LOSS = excludes(
     loss_type="custom_loss",
     without=["loss_spec_path"],
-    text="{flag} has no meaning with a custom loss; drop it",
+    text="{flag} has no effect with a custom loss; drop it",
 )
 OF_TIS = needs(
     "use_tis",

@@ -18,17 +18,17 @@ LENGTH_BYTES = 8
 def lacking(folder: Path) -> str:
     """Returns the missing or truncated files, as text; empty if the folder is complete."""
     if not (folder / "config.json").is_file():
-        return "holds no config.json"
+        return "contains no config.json"
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        return "holds no *.safetensors"
+        return "contains no *.safetensors"
     missing = [name for name in _named(folder / INDEX) if not (folder / name).is_file()]
     if missing:
         return f"lacks {len(missing)} of the files that {INDEX} names, for example {missing[0]}"
     for file in files:
         if problem := cut_short(file):
             return f"has {file.name}, {problem}"
-    return "" if (folder / TOKENIZER).is_file() else f"holds no {TOKENIZER}"
+    return "" if (folder / TOKENIZER).is_file() else f"contains no {TOKENIZER}"
 
 
 def cut_short(file: Path) -> str:

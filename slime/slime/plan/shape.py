@@ -189,7 +189,7 @@ def read_config(model: str) -> tuple[dict[str, Any], str]:
         try:
             config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ConfigError(f"{file} is no JSON: {error}") from error
+            raise ConfigError(f"{file} is not JSON: {error}") from error
         return config, str(model)
     name = known_name(model)
     if name is None:

@@ -63,7 +63,7 @@ def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:
         if value <= 0:
             raise ConfigError(f"{name} of a pool must be more than 0, got {value}")
     if words.tasks is not None and not words.tasks.is_dir():
-        raise ConfigError(f"--tasks {words.tasks} is no folder")
+        raise ConfigError(f"--tasks {words.tasks} is not a folder")
     make = load_attr(words.environment or "")
     if not callable(make):
         raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")

@@ -166,7 +166,7 @@ def _json(response: httpx.Response) -> Json:
     """Returns the response's JSON. Raises ValueError if it is not an object."""
     content = response.json()
     if not isinstance(content, dict):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the answer is not a JSON object")
     return content
 
 

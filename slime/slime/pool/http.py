@@ -91,7 +91,7 @@ async def _body(request: Request) -> Json:
     try:
         content = json.loads(data or b"{}")
     except ValueError as error:
-        raise Refusal(400, "BAD_REQUEST", f"the request is no JSON: {error}") from error
+        raise Refusal(400, "BAD_REQUEST", f"the request is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise Refusal(400, "BAD_REQUEST", "the request must be a JSON object")
     return content

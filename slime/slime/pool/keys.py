@@ -57,7 +57,9 @@ def check_address(name: str, url: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise ConfigError(f"{name} {url} is no URL: write it with its scheme, such as http://127.0.0.1:18080")
+        raise ConfigError(
+            f"{name} {url} is not a URL: write it with its scheme, such as http://127.0.0.1:18080"
+        )
 
 
 def bearer(key: str | None) -> dict[str, str]:

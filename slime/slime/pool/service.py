@@ -100,7 +100,7 @@ def check_paths(about: Json, tasks: Path | None) -> None:
         ):
             raise Refusal(400, "BAD_PATH", f"{name} must be a path inside the folder of tasks")
         if tasks is not None and not (tasks / path).resolve().is_relative_to(tasks.resolve()):
-            raise Refusal(400, "BAD_PATH", f"{name} leads out of the folder of tasks")
+            raise Refusal(400, "BAD_PATH", f"{name} is outside the folder of tasks")
 
 
 def pool_app(

@@ -324,7 +324,7 @@ class Placement:
                 noted = time.monotonic()
                 logger.warning(
                     "%s is lost: training waits for a machine in its place (ray start --address, or the launch script "
-                    "there); what serves goes on",
+                    "there); serving continues",
                     lost,
                 )
             look()
@@ -335,7 +335,7 @@ class Placement:
             self.sites["actor"] = [BundleSite(index, "", None, self.nodes[index]) for index in moved]
         else:
             self.sites["actor"] = in_node_order(self.probe(moved), last=self.here)
-        logger.warning("in place of %s: training goes on", lost)
+        logger.warning("in place of %s: training continues", lost)
 
     def let_go(self) -> None:
         """Requests GPUs on any machine for trainers that were bound to a lost machine."""

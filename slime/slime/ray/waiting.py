@@ -114,7 +114,7 @@ class Heartbeat:
             self.asked = None
         elif self.asked is not None and now - self.since > self.limit:
             self.asked = None
-            raise WaitTimeout(f"{self.what} gave no sign of life for {self.limit:g} s")
+            raise WaitTimeout(f"{self.what} did not respond for {self.limit:g} s")
         if self.asked is None and now - self.since > min(HEARTBEAT_INTERVAL, self.limit):
             self.asked, self.since = self.ask(), now
 

@@ -121,7 +121,7 @@ class RolloutDataSource(DataSource):
         for group in samples:
             if len(group) != self.args.n_samples_per_prompt:
                 raise DataError(
-                    f"a group that goes back must have --n-samples-per-prompt {self.args.n_samples_per_prompt} "
+                    f"a returned group must have --n-samples-per-prompt {self.args.n_samples_per_prompt} "
                     f"samples, got {len(group)}"
                 )
         with self.lock:

@@ -52,7 +52,7 @@ def newest(save: str, load: str | None, rollout_id: int) -> tuple[int, dict[str,
         known = [number for number in saved_states(Path(root) / "rollout") if number <= rollout_id]
         if known:
             if known[-1] < rollout_id:
-                logger.warning("no data state of rollout %d; going on after %d", rollout_id, known[-1])
+                logger.warning("no data state of rollout %d; continuing after %d", rollout_id, known[-1])
             return known[-1], json.loads(state_path(root, known[-1]).read_text(encoding="utf-8"))
     logger.warning("no data state of rollout %d under %s; prompts start from the first", rollout_id, save)
     return None

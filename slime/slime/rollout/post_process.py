@@ -88,7 +88,7 @@ def samples_of(data: object, path: str) -> list[Sample]:
         raise DataError(f"{path} must return a dictionary with tokens and response_lengths")
     if unknown := sorted(set(data) - KNOWN):
         raise DataError(
-            f"{path} returned {', '.join(unknown)}, which nothing reads; put such values into metadata"
+            f"{path} returned {', '.join(unknown)}, which no code reads; put such values into metadata"
         )
     count = len(data["tokens"])
     if wrong := [name for name, values in data.items() if values is not None and len(values) != count]:

@@ -166,7 +166,7 @@ def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
     """
     prompts = [(where, to_prompt(where, row, columns)) for where, row in PromptFile.parse(source).read()]
     if not prompts:
-        raise DataError(f"{source} holds no prompts")
+        raise DataError(f"{source} contains no prompts")
     return prompts
 
 

@@ -20,7 +20,7 @@ class ChatTokenizer:
     def __init__(self, folder: str) -> None:
         if not (Path(folder) / "tokenizer.json").is_file():
             raise ConfigError(
-                f"{folder} holds no tokenizer.json, which rollouts need; give a model that has one"
+                f"{folder} contains no tokenizer.json, which rollouts need; give a model that has one"
             )
         from transformers import PreTrainedTokenizerFast
 

@@ -28,7 +28,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     """Returns the path components of a file inside a folder. Raises ValueError: the path leads out of it."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
-        raise ValueError(f"{path!r} is no path inside the workspace")
+        raise ValueError(f"{path!r} is not a path inside the workspace")
     return parts
 
 
@@ -73,7 +73,7 @@ def read_file(here: int, name: str, longest: int) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=here), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{name} is no ordinary file")
+            raise OSError(f"{name} is not an ordinary file")
         return file.read(longest)
 
 

@@ -26,7 +26,7 @@ def read_config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
+        raise ConfigError(f"{folder} contains no configuration that transformers knows: {error}") from error
     if config.model_type not in DENSE + MIXTURES:
         known = ", ".join(DENSE + MIXTURES)
         raise ConfigError(

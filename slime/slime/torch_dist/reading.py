@@ -36,7 +36,9 @@ def find(folder: Path) -> Path:
             raise CheckpointError(f"{tracker} names {name!r}, which is not a folder next to it")
         folder = folder / (name if name == RELEASE else f"iter_{int(name):07d}" if name.isdigit() else name)
     if not (folder / ".metadata").is_file():
-        raise CheckpointError(f"{folder} holds no .metadata; it is no checkpoint of the format torch_dist")
+        raise CheckpointError(
+            f"{folder} contains no .metadata; it is not a checkpoint of the format torch_dist"
+        )
     return folder
 
 

@@ -179,4 +179,4 @@ def read_digests(folder: Path) -> dict[str, TensorDigest] | None:
             for name, (dtype, shape, digest) in rows.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngineError(f"{file} holds no digests of tensors: {error!r}") from error
+        raise EngineError(f"{file} contains no digests of tensors: {error!r}") from error

@@ -28,7 +28,7 @@ class WeightFiles:
         elif (self.folder / "model.safetensors").is_file():
             self.file_of = {}
         else:
-            raise ConfigError(f"{folder} holds no model.safetensors; no other format is read")
+            raise ConfigError(f"{folder} contains no model.safetensors; no other format is read")
         self.opened: dict[str, Any] = {}
 
     def __enter__(self) -> WeightFiles:

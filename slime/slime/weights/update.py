@@ -196,7 +196,7 @@ class WeightUpdate:
             except EngineError as error:
                 if self.is_away(engine.url):
                     logger.warning(
-                        "%s is on a machine that is lost: the update goes on without it", engine.url
+                        "%s is on a machine that is lost: the update continues without it", engine.url
                     )
                     return None
                 refusals += 1 if answers(engine) else 0

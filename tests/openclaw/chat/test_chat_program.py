@@ -157,5 +157,5 @@ def test_each_stage_of_a_turn_has_its_message():
 def test_an_unexpected_server_is_reported():
     with pytest.raises(ChatError, match="no answer from"):
         Server("http://127.0.0.1:9", None).models()
-    with pytest.raises(ChatError, match="is no address"):
+    with pytest.raises(ChatError, match="is not an address"):
         Server("http://[::1", None)

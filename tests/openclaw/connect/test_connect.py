@@ -339,7 +339,7 @@ def test_an_openclaw_without_node_is_reported_and_the_settings_are_written(
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [({"data": [{"id": "llama"}]}, "no OpenClaw-RL server"), ({"data": []}, "names no model")],
+    [({"data": [{"id": "llama"}]}, "not an OpenClaw-RL server"), ({"data": []}, "names no model")],
 )
 def test_another_server_at_the_address_is_reported(answer, told, openclaw, httpserver_of, capsys):
     assert main(["--url", httpserver_of(answer)]) == 1
@@ -348,7 +348,7 @@ def test_another_server_at_the_address_is_reported(answer, told, openclaw, https
 
 def test_an_invalid_address_is_reported(openclaw, capsys):
     assert main(["--url", "http://[::1"]) == 1
-    assert "is no address" in capsys.readouterr().err
+    assert "is not an address" in capsys.readouterr().err
 
 
 def test_changes_by_others_survive_the_removal():
@@ -373,5 +373,5 @@ def test_a_model_named_by_a_plain_string_is_understood():
 
 def test_settings_of_an_unexpected_type_are_rejected_by_name():
     entry = provider_entry("http://h/v1", None, Model("m", 32768, 8192))
-    with pytest.raises(ConfigError, match=r"models\.providers is no object"):
+    with pytest.raises(ConfigError, match=r"models\.providers is not an object"):
         connected({"models": {"providers": []}}, "openclaw-rl", entry, True, None, False)

@@ -110,7 +110,7 @@ def test_a_value_changed_by_the_user_is_kept_and_reported(
 
 def test_a_json_file_with_comments_is_not_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _file(home, "opencode").write_text('{\n  // mine\n  "theme": "x"\n}')
-    with pytest.raises(ConfigError, match="it was left alone"):
+    with pytest.raises(ConfigError, match="it was not changed"):
         _connect("opencode", api_key="secret")
     out = capsys.readouterr().out
     assert '"baseURL"' in out and "secret" not in out
@@ -128,7 +128,7 @@ def test_a_json_file_with_comments_is_not_changed(home: Path, capsys: pytest.Cap
 def test_toml_that_cannot_be_edited_by_line_is_not_changed(home: Path, text: str) -> None:
     file = _file(home, "codex")
     file.write_text(text)
-    with pytest.raises(ConfigError, match="left alone"):
+    with pytest.raises(ConfigError, match="not changed"):
         _connect("codex")
     assert file.read_text() == text
 

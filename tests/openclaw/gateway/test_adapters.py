@@ -250,7 +250,7 @@ def test_the_same_weights_have_the_same_version_after_a_restart(
         versions(**recorded)
     weights.unlink()
     with pytest.raises(
-        ConfigError, match=r"is no LoRA adapter: No such file or directory: adapter_model\.safetensors"
+        ConfigError, match=r"is not a LoRA adapter: No such file or directory: adapter_model\.safetensors"
     ):
         versions(**recorded)
 

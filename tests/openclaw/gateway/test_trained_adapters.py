@@ -203,7 +203,7 @@ def test_dreams_and_test_questions_use_the_adapter_which_an_engine_loads_if_need
         ({"train_adapters": " , "}, "names no adapter"),
         ({"train_adapters": "a b"}, "a name has no blank"),
         ({"train_adapters": "../x"}, "a name has no blank"),
-        ({"train_adapters": ".x"}, "no dot in front"),
+        ({"train_adapters": ".x"}, "does not start with a dot"),
         ({"train_adapters": "ada", "adapter": ("ada=x",)}, "both have 'ada'"),
         ({"train_adapters": "ada", "policy_id": "p::q"}, "no '::' in it"),
         ({"train_adapters": "ada", "enable_rl_intercept": False}, "nothing is learned from"),

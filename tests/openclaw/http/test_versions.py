@@ -143,7 +143,7 @@ def test_the_command_reports_a_changed_prompt(
         "openclaw.versions.__main__.httpx.Client", lambda **more: client(**more, transport=answering)
     )
     assert main(["--url", "http://127.0.0.1:9", "list"]) == 2
-    assert "is no server of OpenClaw-RL" in capsys.readouterr().err
+    assert "is not a server of OpenClaw-RL" in capsys.readouterr().err
 
 
 def test_a_key_that_is_invalid_in_a_header_is_reported(

@@ -64,7 +64,10 @@ def test_a_list_in_a_variable_is_split_at_commas() -> None:
         ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature must be from 0 to 2, got nan"),
         ({"JUDGE_BACKEND": "oracle"}, "JUDGE_BACKEND=oracle is not one of rules, engine, openai"),
         ({"JUDGE_BACKEND": "openai"}, "needs --judge-url and --judge-model"),
-        ({"JUDGE_BACKEND": "openai", "JUDGE_URL": "judge", "JUDGE_MODEL": "m"}, "is no address of a judge"),
+        (
+            {"JUDGE_BACKEND": "openai", "JUDGE_URL": "judge", "JUDGE_MODEL": "m"},
+            "is not an address of a judge",
+        ),
         ({"JUDGE_BACKEND": "engine"}, "the engine judge needs --judge-engine-url and --prm-model-path"),
         ({"PRM_M": "0"}, "--prm-m must be 1 or more, got 0"),
         ({"MAJORITY_VOTE_THRESHOLD": "2"}, "--majority-vote-threshold must be from 0 to 1, got 2.0"),

@@ -90,7 +90,7 @@ def test_two_workers_judge_every_turn_once(
         (("--method-path", "a_method:METHOD"), "--method-path a_method:METHOD"),
         (
             ("--backend", "openai", "--judge-url", "x", "--judge-model", "m"),
-            "'x/chat/completions' is no address",
+            "'x/chat/completions' is not an address",
         ),
     ],
 )

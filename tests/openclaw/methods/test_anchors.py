@@ -115,7 +115,7 @@ def test_custom_preferences_are_read_from_a_file(tmp_path: Path) -> None:
     file.write_text("Kurz, bitte.\n\n  Als Tabelle.  \n", "utf-8")
     assert read_wishes(str(file)) == ("Kurz, bitte.", "Als Tabelle.")
     file.write_text("\n")
-    with pytest.raises(ConfigError, match="holds no wish"):
+    with pytest.raises(ConfigError, match="contains no wish"):
         read_wishes(str(file))
     with pytest.raises(ConfigError, match="anchor-wishes"):
         read_wishes(str(tmp_path / "missing"))

@@ -64,7 +64,7 @@ def test_a_store_in_use_is_listed_without_content_and_copied(
     copy.close()
     store.close()
     assert main(["backup", str(tmp_path / "copy" / "buffer.db"), *here]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.C
         (["import", "{}/none.jsonl", "--rl-buffer-dir", "{}"], "cannot read"),
         (["delete-session", "ghost", "--rl-buffer-dir", "{}"], "no session 'ghost' in the buffer"),
         (["delete-person", "ghost", "--rl-buffer-dir", "{}"], "no person 'ghost' in the buffer"),
-        (["purge", "--retention-days", "-1", "--rl-buffer-dir", "{}"], "-1.0 is no age in days"),
+        (["purge", "--retention-days", "-1", "--rl-buffer-dir", "{}"], "-1.0 is not an age in days"),
         (["export", "--output", "{}/no/folder", "--rl-buffer-dir", "{}"], "cannot write"),
         (["stats", "--rl-buffer-url", "mysql://x/y"], "use sqlite or postgresql"),
     ],

@@ -86,7 +86,7 @@ def test_questions_of_a_file_become_prompts_with_the_answer_as_label(
     assert question["metadata"] == {"gate": "question", "key": "question-1"}
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"messages": "?"}\n')
-    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
+    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is not a question"):
         gate_samples.questions(broken, make_args().hf_checkpoint)
 
 
@@ -99,7 +99,7 @@ def test_requests_of_a_file_become_prompts_with_the_form_as_label(
     assert wish["label"] == "^1[.] " and wish["metadata"] == {"gate": "wish", "key": "wish-1"}
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^(1"}\n')
-    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
+    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is not a question"):
         gate_samples.questions(broken, make_args().hf_checkpoint)
 
 

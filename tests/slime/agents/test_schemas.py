@@ -54,7 +54,7 @@ def test_the_first_schema_error_is_reported_to_the_model(
         ({"properties": []}, "must be an object"),
         ({"properties": {"x": {"type": "text"}}}, "x is of type 'text'"),
         ({"properties": {"x": "string"}}, "x has no JSON schema"),
-        ({"properties": {"x": {"enum": "ab"}}}, "x has an enum that is no list"),
+        ({"properties": {"x": {"enum": "ab"}}}, "x has an enum that is not a list"),
         ({"properties": {"x": False}, "required": ["x"]}, "requires the argument x, which it does not allow"),
         ({"required": ["x"], "additionalProperties": False}, "requires the argument x"),
         ({"properties": {"x": {"enum": []}}, "required": ["x"]}, "which may have none of no values"),

@@ -83,15 +83,15 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
         ("--loss-spec-path openclaw_combine.loss:combine --combine-w-opd -1", "must be 0 or more"),
         (
             "--loss-spec-path openclaw_combine.loss:combine --distill-topk 4",
-            "--distill-topk has no meaning with --loss-spec-path openclaw_combine.loss:combine",
+            "--distill-topk has no effect with --loss-spec-path openclaw_combine.loss:combine",
         ),
         ("--topk-w-rl 0.5", "unknown flag --topk-w-rl"),
         (
             "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --combine-w-rl 2",
-            "--combine-w-rl has no meaning",
+            "--combine-w-rl has no effect",
         ),
-        ("--hint-selection token_optimal", "--hint-selection has no meaning"),
-        ("--loss-spec-path openclaw_combine.loss:combine --hint-m 2", "--hint-m has no meaning"),
+        ("--hint-selection token_optimal", "--hint-selection has no effect"),
+        ("--loss-spec-path openclaw_combine.loss:combine --hint-m 2", "--hint-m has no effect"),
         (
             "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --hint-m 0",
             "--hint-m must be 1 or more",
@@ -101,10 +101,10 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
             "is not one of trainer, megatron",
         ),
         ("--teacher-source trainer", "nothing to teach"),
-        ("--loss-type sft_loss --teacher-model self", "--teacher-model has no meaning"),
+        ("--loss-type sft_loss --teacher-model self", "--teacher-model has no effect"),
         (
             "--loss-spec-path openclaw_combine.loss:combine --teacher-source inference --teacher-model self",
-            "--teacher-model has no meaning",
+            "--teacher-model has no effect",
         ),
         (
             "--loss-spec-path openclaw_combine.loss:combine --teacher-model nowhere",

@@ -54,7 +54,7 @@ def test_a_rule_reports_the_missing_or_conflicting_flag() -> None:
     )
     rule = excludes("colocate", loss_type=("sft_loss", "custom_loss"))
     defaults = {"colocate": False}
-    assert rule.text == "{flag} has no meaning with --colocate and --loss-type {loss_type}; drop it"
+    assert rule.text == "{flag} has no effect with --colocate and --loss-type {loss_type}; drop it"
     assert rule.broken(Arguments(colocate=True, loss_type="sft_loss"), defaults)
     assert not rule.broken(Arguments(colocate=True), defaults)
     assert not rule.broken(Arguments(loss_type="sft_loss"), defaults)

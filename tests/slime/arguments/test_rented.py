@@ -72,7 +72,7 @@ def test_flags_unsupported_by_a_service_are_rejected_at_start(
     [
         ({"other": {}}, "no price of"),
         ({"own": {"prefill": 1}}, "needs prefill, sample, train"),
-        ({"own": {"prefill": 1, "sample": -1, "train": 1}}, "no number of dollars"),
+        ({"own": {"prefill": 1, "sample": -1, "train": 1}}, "not a number of dollars"),
     ],
 )
 def test_a_price_table_without_the_model_is_refused(

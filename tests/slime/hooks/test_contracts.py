@@ -142,7 +142,7 @@ BROKEN = [
     ("rollout_sample_hook_path", "no_sample", "must be a Sample or None"),
     ("data_source_path", "Empty", "without get_samples"),
     ("custom_reward_post_process_path", "uneven", "1 rewards for 6 samples"),
-    ("custom_convert_samples_to_train_data_path", "unknown_key", "colour, which nothing reads"),
+    ("custom_convert_samples_to_train_data_path", "unknown_key", "colour, which no code reads"),
     ("custom_rollout_log_function_path", "number", "must be a bool"),
     ("custom_eval_rollout_log_function_path", "number_too", "must be a bool"),
     ("rollout_data_postprocess_path", "short", "one tensor of response_length numbers"),

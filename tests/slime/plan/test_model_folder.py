@@ -26,7 +26,7 @@ def test_a_complete_folder_has_no_missing_files(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 def test_a_missing_file_is_reported(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    assert lacking(folder) == f"holds no {name}"
+    assert lacking(folder) == f"contains no {name}"
 
 
 def test_missing_or_truncated_weights_are_reported(folder: Path) -> None:
@@ -40,7 +40,7 @@ def test_missing_or_truncated_weights_are_reported(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes((4).to_bytes(8, "little") + b"nope")
     assert "whose header cannot be read" in lacking(folder)
     (folder / WEIGHTS).unlink()
-    assert lacking(folder) == "holds no *.safetensors"
+    assert lacking(folder) == "contains no *.safetensors"
 
 
 def test_a_shard_that_the_index_names_must_be_there(folder: Path) -> None:

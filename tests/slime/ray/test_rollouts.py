@@ -27,7 +27,7 @@ def test_a_rollout_manager_that_dies_while_writing_its_state_is_replaced(
         return [{"rollout/reward_mean": 1.0}]
 
     def gone() -> None:
-        raise WaitTimeout("the rollout manager gave no sign of life for 5 s")
+        raise WaitTimeout("the rollout manager did not respond for 5 s")
 
     monkeypatch.setattr(rollouts, "gather", gather)
     own: Any = object.__new__(rollouts.Rollouts)

@@ -68,7 +68,7 @@ def test_metadata_and_tools_may_be_json_text_as_parquet_files_have_them(tmp_path
         ('{"input": "", "label": 1}\n', "must be a text or a list of messages, and not empty"),
         ('{"input": [{"content": "a"}], "label": 1}\n', "a message needs a role"),
         ('{"input": "a", "label": 1, "metadata": 3}\n', "'metadata' must be an object, got int"),
-        ("", "holds no prompts"),
+        ("", "contains no prompts"),
     ],
 )
 def test_an_invalid_row_is_reported(content: str, complaint: str, tmp_path: Path) -> None:

@@ -146,6 +146,6 @@ def test_an_image_of_another_architecture_is_not_exported(tmp_path: Path, cache:
 def test_an_option_is_rejected_as_an_image_name(tmp_path: Path, cache: Path) -> None:
     asked = tmp_path / "asked"
     tool = scripted(tmp_path, "podman", f'echo "$@" >> {asked}; echo \'[{{"Id": "1"}}]\'')
-    with pytest.raises(DataError, match="is no name of an image"):
+    with pytest.raises(DataError, match="is not a name of an image"):
         image_of("--authfile=/x", cache, [tool])
     assert not asked.exists()

@@ -62,7 +62,7 @@ def test_the_host_never_follows_links_left_by_a_sandbox(workspace: Workspace, tm
     with pytest.raises(OSError, match=r"."):
         workspace.write("folder/new", b"x")
     for outside in ("../x", "/etc/passwd", "a/../../x", "", "a\0b"):
-        with pytest.raises(ValueError, match="no path inside"):
+        with pytest.raises(ValueError, match="not a path inside"):
             workspace.read(outside)
     workspace.write("file", b"own")
     (tmp_path / "given").mkdir()

@@ -169,7 +169,7 @@ def test_a_missing_wandb_package_is_rejected_with_the_install_command(
 
 
 def test_a_terminal_shows_a_bar_and_other_outputs_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(display("auto", 3), Lines), "the output of a test is no terminal"
+    assert isinstance(display("auto", 3), Lines), "the output of a test is not a terminal"
     bar = display("bar", 3)
     assert isinstance(bar, Bar)
     bar.at(1, "waiting for rollout 1")

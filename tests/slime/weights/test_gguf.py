@@ -64,9 +64,9 @@ def test_inconvertible_tasks_are_reported_in_one_line(
         return capsys.readouterr().err.splitlines()[-1]
 
     other = tmp_path / "other.gguf"
-    assert "is no file" in refused(other)
+    assert "is not a file" in refused(other)
     other.write_bytes(b"PK something")
-    assert "is no GGUF file" in refused(other)
+    assert "is not a GGUF file" in refused(other)
     file = tmp_path / "model.gguf"
     write_gguf(file, template=None)
     assert "has no chat template" in refused(file) and not output.exists()

@@ -99,7 +99,7 @@ def test_a_folder_of_an_earlier_release_is_verified_by_its_own_checksum(tmp_path
 def test_invalid_digests_are_rejected(tmp_path: Path) -> None:
     assert read_digests(tmp_path) is None
     (tmp_path / "digests.json").write_text(json.dumps({"tensors": {"a": ["float32"]}}))
-    with pytest.raises(EngineError, match="holds no digests"):
+    with pytest.raises(EngineError, match="contains no digests"):
         read_digests(tmp_path)
 
 

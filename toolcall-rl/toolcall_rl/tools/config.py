@@ -90,7 +90,7 @@ def _object(where: str, text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{where} is no JSON: {error.msg} in line {error.lineno}") from error
+        raise ConfigError(f"{where} is not JSON: {error.msg} in line {error.lineno}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{where} must be an object such as {DEFAULT}, got {type(content).__name__}")
     return content

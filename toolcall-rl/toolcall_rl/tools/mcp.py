@@ -64,7 +64,7 @@ class McpSource:
                 more = page.get("nextCursor")
             except (KeyError, TypeError, AttributeError) as error:
                 raise EnvironmentAway(
-                    f"the MCP server {self.command[0]} lists nonsense: {error!r}"
+                    f"the MCP server {self.command[0]} sent an invalid list of tools: {error!r}"
                 ) from error
             if not more:
                 return tools

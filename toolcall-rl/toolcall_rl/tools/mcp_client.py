@@ -55,7 +55,7 @@ class McpClient:
         except (McpError, EnvironmentAway, TimeoutError) as error:
             await self.close()
             raise EnvironmentAway(
-                f"the MCP server {self.command[0]} did not greet: {error or 'no answer'}"
+                f"the MCP server {self.command[0]} did not complete the handshake: {error or 'no answer'}"
             ) from error
 
     @property

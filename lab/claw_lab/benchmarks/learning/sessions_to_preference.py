@@ -130,7 +130,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         try:
             results.append(json.loads(line))
         except json.JSONDecodeError:
-            print(f"{path}: a line that is no JSON was left out", file=sys.stderr)
+            print(f"{path}: a line that is not JSON was left out", file=sys.stderr)
     return results
 
 

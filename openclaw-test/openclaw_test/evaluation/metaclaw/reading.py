@@ -202,7 +202,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BadBench(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise BadBench(f"{file} holds no JSON object")
+        raise BadBench(f"{file} contains no JSON object")
     return content
 
 

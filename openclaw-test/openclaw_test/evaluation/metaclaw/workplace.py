@@ -108,7 +108,7 @@ class Unboxed:
     def _inside(self, path: str) -> Path:
         inside = (self._folder / path).resolve()
         if not inside.is_relative_to(self._folder):
-            raise ValueError(f"{path} leads out of the workspace")
+            raise ValueError(f"{path} is outside the workspace")
         return inside
 
 

@@ -66,7 +66,7 @@ def loss_flag(args: Arguments) -> str:
 def _refuse(args: Arguments, names: Sequence[str], where: str, why: str) -> None:
     for name in names:
         if vars(args)[name] != DEFAULTS[name]:
-            raise ConfigError(f"{option(name)} has no meaning with {where}, {why}; drop it")
+            raise ConfigError(f"{option(name)} has no effect with {where}, {why}; drop it")
 
 
 def _check_source(args: Arguments, own: bool) -> None:

@@ -73,7 +73,7 @@ def check_rented(args: Arguments) -> None:
         raise ConfigError(f"--gate-engine {args.gate_engine}: the weights stay at the service; drop it")
     args.gate_engine = "serving"
     if args.advantage_estimator == "ppo":
-        raise ConfigError("--advantage-estimator ppo needs a critic, which no service trains; take grpo")
+        raise ConfigError("--advantage-estimator ppo needs a critic, which no service trains; use grpo")
     own = spec_of(args)
     if own is not None and own.teacher == "topk":
         raise ConfigError(

@@ -78,7 +78,7 @@ def _check_model(args: Arguments) -> None:
 
 def _require_model_folder(name: str, folder: str) -> None:
     if not (Path(folder) / "config.json").is_file():
-        raise ConfigError(f"{name} {folder} holds no config.json; give the folder of a Hugging Face model")
+        raise ConfigError(f"{name} {folder} contains no config.json; give the folder of a Hugging Face model")
 
 
 def _resolve_batches(args: Arguments) -> None:

@@ -84,7 +84,7 @@ def read_adapter(folder: str) -> AdapterDelta | None:
         base, scale = str(config["base_model_name_or_path"]), float(config["lora_alpha"]) / int(config["r"])
         tensors = load_file(path / WEIGHTS)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise AdapterError(f"{folder} is no adapter that can be read: {error!r}") from error
+        raise AdapterError(f"{folder} is not an adapter that can be read: {error!r}") from error
     other = [name for name in PLAIN if config.get(name) not in WITHOUT_EFFECT]
     if other:
         raise AdapterError(

@@ -271,7 +271,7 @@ def scored(call: HttpCall, ids: list[int]) -> list[float]:
         entries = answer["meta_info"]["input_token_logprobs"][1:]
         return [float(entry[0]) for entry in entries]
     except (KeyError, TypeError, IndexError) as error:
-        raise EngineControlError(f"an answer that is no SGLang answer: {error!r}") from error
+        raise EngineControlError(f"an answer that is not an SGLang answer: {error!r}") from error
 
 
 def _read(path: str) -> Artifact:

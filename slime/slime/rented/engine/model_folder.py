@@ -29,7 +29,7 @@ class ModelFolder:
         folder = Path(path)
         if not (folder / "config.json").is_file():
             raise ConfigError(
-                f"{path} holds no config.json; give the folder of the model's tokenizer and configuration"
+                f"{path} contains no config.json; give the folder of the model's tokenizer and configuration"
             )
         config = _json(folder / "config.json")
         text = config.get("text_config", config)

@@ -72,7 +72,7 @@ class RentedTrainer(Trainer):
         return RentedLearner(model, adam)
 
     def load_critic(self) -> NoReturn:
-        raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; take grpo")
+        raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; use grpo")
 
     def load_frozen(self, folder: str) -> NoReturn:
         raise ConfigError(f"{folder} cannot teach a rented model; its own base can: --teacher-model base")

@@ -59,7 +59,7 @@ def _reward(args: RewardArguments, answer: httpx.Response) -> Any:
     try:
         return answer.json()
     except ValueError as error:
-        raise RewardError(f"{args.rm_url} answered no JSON: {answer.text[:200]}") from error
+        raise RewardError(f"{args.rm_url} returned no JSON: {answer.text[:200]}") from error
 
 
 def _client(args: RewardArguments) -> httpx.AsyncClient:

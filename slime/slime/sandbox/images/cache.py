@@ -196,7 +196,7 @@ class Archive:
             for layer in self.layers:
                 inner = archive.extractfile(_member(archive, layer))
                 if inner is None:
-                    raise BadImage(f"its layer {layer} is no file")
+                    raise BadImage(f"its layer {layer} is not a file")
                 to.add(inner, layer=True)
 
 
@@ -223,7 +223,7 @@ def read_archive(path: Path) -> Archive:
 
 def _saved(archive: tarfile.TarFile, manifest: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     if len(manifest) != 1:
-        raise ValueError(f"it holds {len(manifest)} images, one is expected")
+        raise ValueError(f"it contains {len(manifest)} images, one is expected")
     config = json.loads(_text(archive, manifest[0]["Config"]))
     return config, tuple(manifest[0]["Layers"])
 
@@ -233,7 +233,7 @@ def _layout(archive: tarfile.TarFile, index: Any) -> tuple[dict[str, Any], tuple
     while "layers" not in manifest:
         if isinstance(manifest, list):
             if len(manifest) != 1:
-                raise ValueError(f"it holds {len(manifest)} images, one is expected")
+                raise ValueError(f"it contains {len(manifest)} images, one is expected")
             manifest = manifest[0]
         elif "manifests" in manifest:
             manifest = manifest["manifests"]
@@ -260,5 +260,5 @@ def _member(archive: tarfile.TarFile, name: str) -> tarfile.TarInfo:
 def _text(archive: tarfile.TarFile, name: str) -> str:
     file = archive.extractfile(_member(archive, name))
     if file is None:
-        raise ValueError(f"{name} in it is no file")
+        raise ValueError(f"{name} in it is not a file")
     return file.read(16 << 20).decode()

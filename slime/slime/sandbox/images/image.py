@@ -79,7 +79,7 @@ def parts(place: str) -> tuple[str, ...]:
     """Returns the path components of a place in a sandbox. Raises ConfigError: it goes up again."""
     names = tuple(_names(place))
     if ".." in names:
-        raise ConfigError(f"{place} is no place in a sandbox: it has .. in it")
+        raise ConfigError(f"{place} is not a place in a sandbox: it has .. in it")
     return names
 
 

@@ -110,7 +110,7 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
     """
     if image.startswith("-"):
         # podman and docker would parse it as an option
-        raise DataError(f"{image!r} is no name of an image")
+        raise DataError(f"{image!r} is not a name of an image")
     here = tools() if chosen is None else list(chosen)
     if not here:
         raise ConfigError(

@@ -124,7 +124,7 @@ def _inside(name: str) -> tuple[str, ...]:
     """Returns the components of a path. Raises BadImage if it leads outside."""
     path = PurePosixPath(name.lstrip("/")).parts
     if ".." in path or "\0" in name:
-        raise BadImage(f"{name!r} leads out of it")
+        raise BadImage(f"{name!r} is outside it")
     return tuple(path)
 
 

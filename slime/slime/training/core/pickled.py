@@ -48,7 +48,7 @@ def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
                 return machine.stack.pop()
             step = STEPS.get(operation.name)
             if step is None:
-                raise pickle.UnpicklingError(f"the step {operation.name} does not belong into a checkpoint")
+                raise pickle.UnpicklingError(f"the step {operation.name} does not belong in a checkpoint")
             step(machine, argument)
     except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise pickle.UnpicklingError(f"a broken pickle ({type(error).__name__}: {error})") from error
@@ -81,10 +81,10 @@ class _Machine:
 
     def name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise TypeError("a name is no text")
+            raise TypeError("a name is not a text")
         qualified = Name(module, name)
         if qualified not in self.allowed:
-            raise pickle.UnpicklingError(f"{qualified} does not belong into a checkpoint")
+            raise pickle.UnpicklingError(f"{qualified} does not belong in a checkpoint")
         self.push(qualified)
 
     def stack_name(self) -> None:
@@ -95,7 +95,7 @@ class _Machine:
         """REDUCE and NEWOBJ: records the call without making it."""
         arguments, kind = self.stack.pop(), self.stack.pop()
         if not (isinstance(kind, Name) and isinstance(arguments, tuple)):
-            raise TypeError("only what has a name makes objects")
+            raise TypeError("only named classes create objects")
         self.push({} if kind == ORDERED_DICT and not arguments else Named(kind, arguments))
 
     def build(self) -> None:
@@ -107,13 +107,13 @@ class _Machine:
     def append(self, values: list[object]) -> None:
         owner = self.stack[-1]
         if not isinstance(owner, list):
-            raise TypeError("values for what is no list")
+            raise TypeError("values for what is not a list")
         owner.extend(values)
 
     def set(self, values: list[object]) -> None:
         owner = self.stack[-1]
         if not isinstance(owner, dict) or len(values) % 2:
-            raise TypeError("entries for what is no dictionary")
+            raise TypeError("entries for what is not a dictionary")
         for key, value in zip(values[::2], values[1::2], strict=True):
             # Hashing nested tuples would use as much of the C stack as the pickle specifies.
             if not isinstance(key, str | int | Named):

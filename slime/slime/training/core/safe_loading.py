@@ -176,7 +176,7 @@ def _place(value: object) -> _StorageInfo:
     fields = _fields(value, INFO.name, INFO.module)
     name = _text(fields["relative_path"])
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no file of the checkpoint")
+        raise ValueError(f"{name!r} is not a file of the checkpoint")
     info = _StorageInfo(name, _number(fields["offset"]), _number(fields["length"]))
     transforms = fields.get("transform_descriptors")
     if transforms is not None:

@@ -298,7 +298,7 @@ class PackedValues(nn.Module):
         super().__init__()
         if sees(model.config):
             raise ConfigError(
-                "--advantage-estimator ppo: the critic would not see the images of the policy; take grpo"
+                "--advantage-estimator ppo: the critic would not see the images of the policy; use grpo"
             )
         self.body = model.get_decoder()
         self.config = model.config

@@ -42,9 +42,9 @@ def read_config(folder: str) -> Any:
             AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
+        raise ConfigError(f"{folder} contains no configuration that transformers knows: {error}") from error
     for reason in _unsupported(config):
-        raise ConfigError(f"--train-backend megatron cannot build {folder}: {reason}; take fsdp")
+        raise ConfigError(f"--train-backend megatron cannot build {folder}: {reason}; use fsdp")
     return config
 
 
@@ -196,7 +196,7 @@ def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
         return {}
     if args.use_lora and config.model_type == "qwen2_moe":
         raise ConfigError(
-            "--use-lora: the shared experts of a qwen2_moe have no adapters with --train-backend megatron; take fsdp"
+            "--use-lora: the shared experts of a qwen2_moe have no adapters with --train-backend megatron; use fsdp"
         )
     if config.num_experts % ranks:
         raise ConfigError(

@@ -170,4 +170,4 @@ def test_the_tiny_script_describes_itself_and_rejects_another_environment() -> N
     script = "gui-rl/run_tiny_gui_rl.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     assert "ENV_TYPE=swe: this script trains at screens" in bash(script, ENV_TYPE="swe").stderr
-    assert "holds no config.json" in bash(script, MODEL_PATH="/nowhere").stderr
+    assert "contains no config.json" in bash(script, MODEL_PATH="/nowhere").stderr

@@ -142,4 +142,4 @@ def test_the_tiny_script_describes_itself_and_rejects_another_environment() -> N
     script = "terminal-rl/run_tiny_terminal_rl.sh"
     assert f"bash {script}" in bash(script, "--help").stdout
     assert "ENV_TYPE=gui: this script trains in terminals" in bash(script, ENV_TYPE="gui").stderr
-    assert "holds no config.json" in bash(script, MODEL_PATH="/nowhere").stderr
+    assert "contains no config.json" in bash(script, MODEL_PATH="/nowhere").stderr

@@ -110,7 +110,7 @@ UP = "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"
         ),
         (lambda f: reconfigure(f, use_dora=True), "only plain LoRA"),
         (lambda f: reconfigure(f, base_model_name_or_path="/nowhere"), "/nowhere is not a folder"),
-        (lambda f: (Path(f) / WEIGHTS).write_bytes(b"cut short"), "no adapter that can be read"),
+        (lambda f: (Path(f) / WEIGHTS).write_bytes(b"cut short"), "not an adapter that can be read"),
     ],
 )
 def test_a_mismatching_adapter_is_rejected_and_the_live_weights_stay(

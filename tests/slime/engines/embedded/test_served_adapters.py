@@ -327,8 +327,8 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda folder: (folder / "adapter_config.json").unlink(), "is no adapter"),
-        (lambda folder: (folder / "adapter_model.safetensors").unlink(), "no adapter that can be read"),
+        (lambda folder: (folder / "adapter_config.json").unlink(), "is not an adapter"),
+        (lambda folder: (folder / "adapter_model.safetensors").unlink(), "not an adapter that can be read"),
         (_without_half, "lacks one half"),
         (lambda folder: _with(LAYER, torch.ones(3, 32), folder), "2 ranks"),
         (lambda folder: _with(LAYER, torch.ones(4, 31), folder), "do not fit its shape"),
@@ -409,7 +409,7 @@ def test_programs_load_name_and_unload_adapters_over_http(server, people_of_serv
         server.post("/load_lora_adapter", {"lora_name": "a:b", "lora_path": str(folder)}).status_code == 400
     )
     wrong = server.post("/load_lora_adapter", {"lora_name": "bob", "lora_path": "/nowhere"})
-    assert wrong.status_code == 400 and "is no adapter" in wrong.json()["message"]
+    assert wrong.status_code == 400 and "is not an adapter" in wrong.json()["message"]
     assert server.post("/unload_lora_adapter", {"lora_name": "ada"}).json()["success"]
     assert server.post("/unload_lora_adapter", {"lora_name": "ada"}).status_code == 404
     assert server.post("/generate", asked).status_code == 404

@@ -308,7 +308,7 @@ def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: MakeTrainer, tm
 
     path = Path(make_trainer().save(0, version=1, parent=0))
     (path / "trainer" / ".metadata").write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(CheckpointError, match="does not belong into a checkpoint"):
+    with pytest.raises(CheckpointError, match="does not belong in a checkpoint"):
         make_trainer().load()
     assert not (tmp_path / "exploded").exists()
 

@@ -143,7 +143,7 @@ def test_an_index_with_unexpected_names_is_rejected(
     tmp_path: Path, module: str, name: str, protocol: int
 ) -> None:
     (tmp_path / ".metadata").write_bytes(called(module, name, f"touch {tmp_path}/exploded", protocol))
-    with pytest.raises(CheckpointError, match="does not belong into a checkpoint"):
+    with pytest.raises(CheckpointError, match="does not belong in a checkpoint"):
         SafeReader(tmp_path).read_metadata()
     assert not (tmp_path / "exploded").exists()
 
@@ -202,7 +202,7 @@ class Bomb:
 def test_code_hidden_in_a_real_index_does_not_run(checkpoint: Path, tmp_path: Path, place: str) -> None:
     index = real(checkpoint)
     setattr(index, place, {"x": Bomb(tmp_path / "exploded")})
-    with pytest.raises(pickle.UnpicklingError, match="does not belong into a checkpoint"):
+    with pytest.raises(pickle.UnpicklingError, match="does not belong in a checkpoint"):
         read_index(pickle.dumps(index))
     assert not (tmp_path / "exploded").exists()
 
@@ -212,7 +212,7 @@ def test_an_index_cannot_name_files_outside_the_folder(checkpoint: Path, name: s
     index = real(checkpoint)
     key = next(iter(index.storage_data))
     index.storage_data[key] = replace(index.storage_data[key], relative_path=name)
-    with pytest.raises(pickle.UnpicklingError, match="is no file of the checkpoint"):
+    with pytest.raises(pickle.UnpicklingError, match="is not a file of the checkpoint"):
         read_index(pickle.dumps(index))
 
 

@@ -152,9 +152,7 @@ def test_guidance_also_applies_to_a_teacher_of_sampled_tokens(
 
 
 def test_guidance_without_a_teacher_in_the_trainer_is_rejected(make_args: MakeArgs) -> None:
-    with pytest.raises(
-        ConfigError, match="--teacher-guidance has no meaning with --teacher-source inference"
-    ):
+    with pytest.raises(ConfigError, match="--teacher-guidance has no effect with --teacher-source inference"):
         make_args(loss_spec_path=SPECS["combine"], teacher_guidance=2.0, teacher_source="inference")
 
 

@@ -267,4 +267,4 @@ def test_an_index_that_runs_code_is_refused(
     to_torch_dist("--hf-checkpoint", folders["qwen3"], "--save", tmp_path / "dist")
     (tmp_path / "dist" / "release" / ".metadata").write_bytes(pickle.dumps(Evil()))
     assert to_hf(tmp_path / "dist", tmp_path / "hf", folders["qwen3"]) == 2
-    assert "does not belong into a checkpoint" in capsys.readouterr().err
+    assert "does not belong in a checkpoint" in capsys.readouterr().err

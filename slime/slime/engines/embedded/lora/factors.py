@@ -62,7 +62,7 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
     except AdapterError as error:
         raise WeightsError(str(error)) from error
     if adapter is None:
-        raise WeightsError(f"{folder} is no adapter: it has no adapter_config.json")
+        raise WeightsError(f"{folder} is not an adapter: it has no adapter_config.json")
     if adapter.whole:
         raise WeightsError(
             f"{folder} replaces {min(adapter.whole)} of the base; an adapter may hold only low-rank factors. "
