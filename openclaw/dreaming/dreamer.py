@@ -262,7 +262,7 @@ class Dreamer:
 
     def _obeys(self, look: Dream) -> bool:
         """Returns whether an answer has the form that its own prompt asks for, the opposite of a wish."""
-        answer, tokens = self._prompts.tokenizer.decode(look.completion_ids), len(look.completion_ids)
+        answer, tokens = self._prompts.text(look.completion_ids), len(look.completion_ids)
         return contrasts.obeys(
             look.theme, answer, tokens, longest_of(contrasts.asks_for_long(look.theme), self._settings)
         )
@@ -413,18 +413,18 @@ class Dreamer:
 
     def _has_form(self, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
         """Returns whether an answer of at most `longest` tokens has all requested forms."""
-        answer = self._prompts.tokenizer.decode(dream.completion_ids)
+        answer = self._prompts.text(dream.completion_ids)
         is_cut = len(dream.completion_ids) >= longest
         return all(measures.shows(pole, answer, is_cut) for pole in poles)
 
     def _quotes(self, dream: Dream) -> bool:
         """Returns whether an answer repeats the wish that its teacher reads."""
-        answer = self._prompts.tokenizer.decode(dream.completion_ids)
+        answer = self._prompts.text(dream.completion_ids)
         return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
 
     def _checked(self, fact: Dream) -> Dream:
         """Returns a fact with gain 1 if its answer contains the right one."""
-        answer_text = self._prompts.tokenizer.decode(fact.completion_ids)
+        answer_text = self._prompts.text(fact.completion_ids)
         answers = answers_of()[fact.item]
         return dataclasses.replace(
             fact, gain=float(any(measures.names(answer_text, answer) for answer in answers))

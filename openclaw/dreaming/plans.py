@@ -144,7 +144,7 @@ class Planner:
             question = questions.get(dream.item)
             if question is None or dream.item in asked:
                 continue
-            answer = self.prompts.tokenizer.decode(dream.completion_ids)
+            answer = self.prompts.text(dream.completion_ids)
             for pole in wish.poles:
                 prompts = contrasts.prompts_of(question.text, question.id, answer, pole, wish.language)
                 made = [plan for prompt in prompts for plan in self._anchor(prompt)]

@@ -91,6 +91,13 @@ class HintedPrompts:
         """Returns the ids of tokens that end an answer."""
         return self._format.stop_ids
 
+    def text(self, ids: Sequence[int]) -> str:
+        """Returns the text of an answer, without the tokens that end it."""
+        end = len(ids)
+        while end and ids[end - 1] in self.stop_ids:
+            end -= 1
+        return self.tokenizer.decode(list(ids[:end]))
+
     def model(self, options: TemplateOptions) -> str:
         """Returns an id of the prompt format: the same for the same tokenizer, template and options."""
         parts = (self.tokenizer.fingerprint, self._format.fingerprint, json.dumps(options, sort_keys=True))

@@ -14,7 +14,7 @@ import pytest
 
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
 from openclaw.dreaming import anchors, contrasts, measures
-from openclaw.dreaming.anchors import FACTS
+from openclaw.dreaming.anchors import FACTS, AnchorPrompt
 from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import (
     ANCHORS_A_BATCH,
@@ -25,7 +25,7 @@ from openclaw.dreaming.dreamer import (
     Night,
 )
 from openclaw.dreaming.measures import KEEP
-from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS
+from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS, Planner
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import ShippedWish, everyday, requests
 from openclaw.dreaming.wishes import Wish
@@ -163,6 +163,27 @@ def test_questions_of_dreams_get_anchors_with_opposite_requests(
             Demand(2, {"bob": [Statement("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
         ).bank
     )
+
+
+def test_a_complaint_of_a_contrast_follows_the_dreams_answer_without_the_token_that_ends_it(
+    prompts: HintedPrompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = prompts.tokenizer.encode("It depends.", add_special_tokens=False)
+    dream = Dream(
+        kind="dream", item=anchors.dreamt_prompts()[0].id, person="ann", wish="Shorter, please.", turn_ids=("t",),
+        prompt_ids=[1], taught_ids=[1], completion_ids=[*answer, *prompts.stop_ids], version=0,
+    )  # fmt: skip
+    answers: list[str] = []
+    prompts_of = contrasts.prompts_of
+
+    def noted(question: str, item: str, answer: str, pole: Pole, language: str) -> list[AnchorPrompt]:
+        answers.append(answer)
+        return prompts_of(question, item, answer, pole, language)
+
+    monkeypatch.setattr(contrasts, "prompts_of", noted)
+    wish = Wish("ann", "Shorter, please.", ("t",), poles=("short",))
+    plans = Planner(prompts, SETTINGS, False).contrasts(wish, [dream], ())
+    assert plans and answers == ["It depends."]
 
 
 def test_opposite_requests_are_also_trained_along_the_answers_of_dreams() -> None:
