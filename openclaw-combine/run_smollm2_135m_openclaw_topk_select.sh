@@ -31,6 +31,9 @@ case " ${JUDGE_BACKEND:-rules} $* " in
     ;;
 esac
 
+# Scores of single answers move so small a model far and at random: one liked answer in quotation marks made a fifth of all
+# answers begin with one (lab/findings/dreaming.md). Hints and dreams teach it. At 0 no turn would be scored.
+default OPENCLAW_TOPK_W_RL 0.01
 default OPENCLAW_TOPK_K 20
 default OPENCLAW_TOPK_ADV_DIFF_CLIP 2.0
 topk_select_defaults
@@ -41,7 +44,7 @@ METHOD=(
   "${TOPK_SELECT[@]}" --rollout-batch-size 8 --keep-versions 3 --keep-checkpoints 2
   --use-lora --lora-rank 16 --lora-alpha 32 --lr 1e-3 --average-steps 0.85
   # A wish is practised on everyday prompts, while anchors hold the model to explicit wishes: openclaw/dreaming/README.md
-  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 2 --dream-steps 8 --dream-first-steps 32
+  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 2 --dream-steps 8 --dream-first-steps 32 --dream-prompts 40
 )
 fast_on_this_cpu "$MODEL_PATH"
 METHOD+=("${FAST[@]}")
