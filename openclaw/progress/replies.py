@@ -9,11 +9,15 @@ from itertools import combinations, pairwise
 from typing import Any
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_OPENING = re.compile(r"\w{1,20}|[^\w\s]")
 _SENTENCE_END = re.compile(r"[.!?…。！？]+(?=\s|$)|[。！？]")
 OPENING = 30
 """First words of a reply in which diversity is measured, so that long replies do not count as more diverse."""
 COMPARED = 80
 """First words of a text that are compared with another text."""
+PIECE, LEAST, REPEATED = 8, 64, 0.5
+"""A reply of at least `LEAST` characters repeats itself if more than this share of its pieces of `PIECE` characters
+occurred before."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,19 @@ def sentence_count(text: str) -> int:
     """Returns the number of sentences, at least 1 for a text that is not empty; numbers such as 3.5 end no
     sentence."""
     return max(len(_SENTENCE_END.findall(text.strip())), 1 if text.strip() else 0)
+
+
+def opening(text: str) -> str:
+    """Returns the first word of a text in lower case, at most 20 characters, or the sign that it begins with; "" for
+    an empty text."""
+    first = _OPENING.search(text)
+    return "" if first is None else first[0].lower()
+
+
+def repeats_itself(text: str) -> bool:
+    """Returns whether most of a text is a repetition of its own pieces, of words or of single characters."""
+    pieces = [text[at : at + PIECE] for at in range(len(text) - PIECE + 1)]
+    return len(text) >= LEAST and 1 - len(set(pieces)) / len(pieces) > REPEATED
 
 
 def distinct_2(texts: Sequence[str]) -> float | None:

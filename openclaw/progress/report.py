@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +19,15 @@ from openclaw.common.wish_forms import forms_of
 from openclaw.progress.asking import Answers
 from openclaw.progress.forms import OPPOSITES, obeys, pleases
 from openclaw.progress.prompts import PLACES, Group, Item
-from openclaw.progress.replies import Reply, distinct_2, rouge_l, self_rouge_l, word_count
+from openclaw.progress.replies import (
+    Reply,
+    distinct_2,
+    opening,
+    repeats_itself,
+    rouge_l,
+    self_rouge_l,
+    word_count,
+)
 from openclaw.progress.statistics import mcnemar, mean_interval, wilson
 
 Interval = tuple[float, float] | None
@@ -150,6 +159,12 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
     )
     rows.append(_likeness(measured, others))
     plain = measured.of("in_scope")
+    rows.append(_new_opening(measured, plain))
+    rows.append(
+        measured.share(
+            "repeating", "replies that repeat themselves", plain, lambda _, reply: repeats_itself(reply.text)
+        )
+    )
     rows.append(measured.whole("distinct_2", "variety (distinct-2)", plain, distinct_2))
     rows.append(measured.whole("self_rouge_l", "likeness of replies (self-ROUGE-L)", plain, self_rouge_l))
     rows.append(measured.number("words", "words a reply", plain, lambda reply: float(word_count(reply.text))))
@@ -217,6 +232,20 @@ def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | Non
         rows.append(measured.share(f"opposite_{place}", f"opposite wish {PLACE_NAMES[place]}", here, obeyed))
     rest = [item for item in items if item.pole not in against]
     return [*rows, measured.share("explicit", "other explicit wishes obeyed", rest, obeyed)]
+
+
+def _new_opening(measured: Measured, items: Sequence[Item]) -> Row | None:
+    """Returns the share of replies with the first word or sign whose share has grown most: an unwanted habit often
+    shows there. None without earlier replies."""
+    if measured.before is None or not items:
+        return None
+    before, now = (
+        Counter(opening(answers[item.id].text) for item in items)
+        for answers in (measured.before, measured.now)
+    )
+    grown = max(sorted(now), key=lambda first: now[first] - before[first])
+    label = f"replies that begin with: {grown or 'nothing'}"
+    return measured.share("opening", label, items, lambda _, reply: opening(reply.text) == grown)
 
 
 def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:

@@ -8,7 +8,16 @@ import pytest
 
 from openclaw.common.wish_forms import forms_of
 from openclaw.progress.forms import FORMS, OPPOSITES, obeys, pleases
-from openclaw.progress.replies import Reply, distinct_2, rouge_l, self_rouge_l, sentence_count, word_count
+from openclaw.progress.replies import (
+    Reply,
+    distinct_2,
+    opening,
+    repeats_itself,
+    rouge_l,
+    self_rouge_l,
+    sentence_count,
+    word_count,
+)
 from openclaw.progress.statistics import mcnemar, mean_interval, wilson
 
 LIST = "Try this:\n- one thing\n- another thing"
@@ -33,6 +42,36 @@ def test_repeated_bigrams_reduce_diversity() -> None:
     assert distinct_2(["a b c"]) == 1.0
     assert distinct_2(["a b", "a b"]) == 0.5
     assert distinct_2(["word"]) is None
+
+
+def test_a_text_opens_with_its_first_word_or_sign() -> None:
+    assert [opening(text) for text in ("  Sure, it is.", '"Yes"', "- one", "今天天气", "")] == [
+        "sure",
+        '"',
+        "-",
+        "今天天气",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        ("M" + "m" * 90, True),
+        ("I'm just a little animal, " * 4, True),
+        ("ha ha ha ha ha", False),
+        (
+            "A heat pump moves warmth from the air outside into a house, even in winter, and needs little power for it.",
+            False,
+        ),
+        (
+            "The kettle, the pot, the pan and the plate: the kettle boils, the pot cooks, the pan fries.",
+            False,
+        ),
+    ],
+)
+def test_a_text_repeats_itself_if_most_of_it_occurred_before(text: str, is_so: bool) -> None:
+    assert repeats_itself(text) == is_so
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

@@ -58,6 +58,17 @@ def test_a_habit_that_overrides_explicit_requests_is_detected() -> None:
     assert summary_of(measured, [BRIEF]) == {"S_in": 1.0, "S_out": 1.0, "S": 0.5}
 
 
+def test_an_opening_that_nobody_asked_for_and_repetition_are_reported() -> None:
+    def quoted(item: Item) -> str:
+        return f'"{before(item)}' if item.id in {one.id for one in measured_items[:4]} else "Yes."
+
+    measured_items = [item for item in ITEMS if item.group == "in_scope"]
+    rows = by_name(Measured(ITEMS, replies(before), replies(quoted), None), BRIEF)
+    grown, repeating = rows["opening"], rows["repeating"]
+    assert (grown.label, grown.before, grown.now) == ('replies that begin with: "', 0.0, pytest.approx(4 / 6))
+    assert (repeating.before, repeating.now) == (1.0, pytest.approx(4 / 6))
+
+
 def test_a_preference_without_a_known_form_is_measured_by_similarity() -> None:
     def metric(item: Item) -> str:
         return "It is 3 metres and 2 kilograms." if item.group == "in_scope" else before(item)
@@ -79,7 +90,7 @@ def test_preferences_for_the_same_form_share_a_row() -> None:
 def test_without_the_first_models_replies_only_known_results_are_reported() -> None:
     rows = by_name(Measured(ITEMS, None, replies(learned), None), BRIEF, UNKNOWN)
     assert (rows["wish_1"].before, rows["wish_1"].now, rows["wish_1"].p) == (None, 1.0, None)
-    assert not {"wish_2", "unrelated_changed", "unrelated_like"} & rows.keys()
+    assert not {"wish_2", "unrelated_changed", "unrelated_like", "opening"} & rows.keys()
 
 
 def test_the_table_fits_a_hundred_columns() -> None:
