@@ -65,13 +65,16 @@ def has_form(pole: Pole, answer: str) -> bool:
     """Returns whether an answer has the requested form."""
     if pole == "short":
         return count_words(answer) <= SHORT_ANSWER
+    if pole == "no_greeting":
+        return not greets(answer)
     checks = {"long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
     return checks[pole](answer)
 
 
 def already_has(answer: str) -> frozenset[Pole]:
-    """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` is
-    never among them: a person may want an even longer answer."""
+    """Returns the forms that a complaint about this answer cannot ask for, because it has them already. `long` and
+    `no_greeting` are never among them: a person may want an even longer answer, and a compliment before an answer
+    annoys like a greeting."""
     poles: set[Pole] = {"prose"} if is_prose(answer) else set()
     if is_list(answer):
         poles.add("list")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-Pole = Literal["short", "long", "prose", "list", "greet"]
-"""A requested form: a short or a long answer, plain prose or a list, a greeting first."""
+Pole = Literal["short", "long", "prose", "list", "greet", "no_greeting"]
+"""A requested form: a short or a long answer, plain prose or a list, a greeting first or none."""
 
 
 def plain_sentences(pole: Pole, language: str) -> tuple[str, ...]:

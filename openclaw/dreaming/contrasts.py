@@ -14,8 +14,8 @@ import dataclasses
 import functools
 import random
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-from openclaw.common.answer_form import greets
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
@@ -29,6 +29,7 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "prose": ("layout", "list"),
     "list": ("layout", "prose"),
     "greet": ("greeting", "no_greeting"),
+    "no_greeting": ("greeting", "greet"),
 }
 """Theme and pole of the shipped wishes that ask for the opposite."""
 WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
@@ -139,10 +140,7 @@ def obeys(theme: str, answer: str, tokens: int, longest: int) -> bool:
     pole = theme.split()[1]
     if pole == LONG:
         return tokens >= FULL * longest
-    if pole == "no_greeting":
-        return not greets(answer)
-    checks: Mapping[str, Pole] = {"short": "short", "list": "list", "prose": "prose"}
-    return measures.shows(checks[pole], answer, is_cut=tokens >= longest)
+    return measures.shows(cast(Pole, pole), answer, is_cut=tokens >= longest)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from openclaw.common.answer_form import already_has, is_list, is_long
+from openclaw.common.answer_form import already_has, greets, is_list, is_long
 from openclaw.common.plain_sentences import Pole, asked_plainly
 from openclaw.common.wish_forms import forms_of
 from openclaw.common.wish_themes import wish_themes
@@ -14,9 +14,11 @@ from openclaw.dreaming.themes import pole_of
 
 _THEMES: Mapping[Pole, str] = {
     "short": "length", "long": "length", "prose": "layout", "list": "layout", "greet": "greeting",
+    "no_greeting": "greeting",
 }  # fmt: skip
 _FORMS: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
+    "no_greeting": "no_greeting",
 }  # fmt: skip
 _COUNTED = re.compile(r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|length)\b", re.IGNORECASE)
 """Matches a complaint about the number of sentences or paragraphs."""
@@ -45,6 +47,8 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
 
 def _has(answer: str, pole: Pole) -> bool:
     """Returns whether an answer has the wished form already, so that the pattern matched something else."""
+    if pole == "no_greeting":
+        return not greets(answer)
     return pole in already_has(answer) or pole == ("long" if is_long(answer) else "short")
 
 

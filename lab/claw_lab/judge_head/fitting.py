@@ -15,7 +15,7 @@ from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.judge.sentences.encoder import Encoder
 from openclaw.judge.sentences.features import Remark, features_of
-from openclaw.judge.sentences.head import FORMS, KINDS, SCORES, Bounds, lacking
+from openclaw.judge.sentences.head import KINDS, POLES, SCORES, Bounds, lacking
 
 LABELS = (-1, 0, 1)
 SCORE_OF = np.array([SCORES.get(kind, -1) for kind in KINDS])
@@ -168,7 +168,7 @@ def measured_forms(lines: Sequence[Line], shares: Array, bounds: Bounds) -> dict
     pairs = [(line, kind) for line, kind in zip(lines, kinds, strict=True)]
     asked = [kind for kind in kinds if kind]
     right = [kind for line, kind in pairs if kind and kind == line.kind]
-    wished = [line for line in lines if line.kind in FORMS]
+    wished = [line for line in lines if line.kind in POLES]
     mentions = [kind != "" for line, kind in pairs if line.label >= 0]
     return {
         "lines": len(wished),

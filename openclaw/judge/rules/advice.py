@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from openclaw.common.wish_themes import wish_themes
 from openclaw.judge.rules.english import GENERAL
-from openclaw.judge.rules.languages import common_words, is_chinese, is_japanese, language_of
+from openclaw.judge.rules.languages import common_words, language_of
 from openclaw.judge.rules.wordings import FOLDER
 
 _KINDS = frozenset(
@@ -223,9 +223,9 @@ def advice_in(language: str) -> Advice | None:
 def advice_for(text: str, conversation: str) -> Advice | None:
     """Returns the lists for the language of a message. A short request for a form in another language than the
     conversation's ("kürzer" in an English one) uses its own language."""
-    zh = is_chinese(text) and not is_japanese(conversation)
-    advice = advice_in("zh" if zh else language_of(text, conversation))
-    if zh or len(text) > _FEW_LETTERS or (advice and advice.wishes_form(text)):
+    language = language_of(text, conversation)
+    advice = advice_in(language)
+    if language == "zh" or len(text) > _FEW_LETTERS or (advice and advice.wishes_form(text)):
         return advice
     others = (advice_in(name) for name in _tables())
     return next(

@@ -9,7 +9,7 @@ import re
 
 from openclaw.judge.rules.advice import advice_for, advice_in, sentences_of
 from openclaw.judge.rules.english import before_task, words_of
-from openclaw.judge.rules.languages import is_chinese, is_japanese
+from openclaw.judge.rules.languages import language_of
 
 _FEWEST_WORDS = 3
 _FEWEST_SIGNS = 4
@@ -77,6 +77,6 @@ def _is_bare(sentence: str) -> bool:
 
 
 def _is_long_enough(hint: str) -> bool:
-    if is_chinese(hint) or is_japanese(hint):
+    if language_of(hint) in ("zh", "ja"):
         return len(hint) >= _FEWEST_SIGNS
     return len(hint.split()) >= _FEWEST_WORDS

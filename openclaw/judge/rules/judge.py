@@ -22,12 +22,11 @@ from openclaw.judge.rules.chinese import read_chinese_feedback
 from openclaw.judge.rules.corrections import correction_in, restated
 from openclaw.judge.rules.english import read_feedback
 from openclaw.judge.rules.languages import (
-    has_english,
-    is_chinese,
-    is_japanese,
+    has_latin_words,
     language_of,
     read_listed,
     read_signs,
+    without_han,
 )
 from openclaw.judge.rules.renderings import result_of_user
 from openclaw.judge.rules.tool_calls import calls_in
@@ -176,11 +175,12 @@ def _vote_on_message(comment: str, asked: str, response: str) -> Vote:
 
 
 def _feedback(comment: str, conversation: str) -> tuple[int, str]:
-    if is_chinese(comment) and not is_japanese(conversation):
-        score, why = read_chinese_feedback(comment, conversation)
-        if score or not has_english(comment):
-            return score, why
     language = language_of(comment, conversation)
+    if language == "zh":
+        score, why = read_chinese_feedback(comment, conversation)
+        if score or not has_latin_words(comment):
+            return score, why
+        language = language_of(without_han(comment), conversation)
     if language == "en":
         return read_feedback(comment, conversation)
     return read_signs(comment) if language == "other" else read_listed(comment, language, conversation)

@@ -46,25 +46,25 @@ _FEW_MARKS = 2
 """Fewest indicating words or letters; a single one may be a loan word."""
 
 
-def is_chinese(text: str) -> bool:
-    """Returns whether a text has enough Chinese characters for the Chinese rules."""
-    return _HAN.search(text[:_TEXT_LENGTH]) is not None and not is_japanese(text)
-
-
 def is_japanese(text: str) -> bool:
     """Returns whether a text has Japanese kana, and no character that only Chinese uses."""
     read = text[:_TEXT_LENGTH]
     return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
 
 
-def has_english(text: str) -> bool:
-    """Returns whether a text with Chinese characters also has words in Latin script."""
+def has_latin_words(text: str) -> bool:
     return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
+
+
+def without_han(text: str) -> str:
+    """Returns a text without Chinese characters."""
+    return _HAN.sub(" ", text[:_TEXT_LENGTH])
 
 
 def language_of(text: str, conversation: str = "") -> str:
     """Returns the language with most indicating words in a message, else (none, or only one) that of the
-    conversation; "other" for a language without a list. English by default."""
+    conversation; "zh" for any text with Chinese characters that is not Japanese; "other" for a language without a list.
+    English by default."""
     script = _language_of_script(text[:_TEXT_LENGTH], conversation)
     if script:
         return script
@@ -91,6 +91,8 @@ def _language_of_script(read: str, conversation: str) -> str:
     """Returns the language identified by the script alone; "" for Latin script."""
     if is_japanese(read) or (_JAPANESE_WORD.search(read) and is_japanese(conversation)):
         return "ja"
+    if _HAN.search(read):
+        return "zh"
     latin = len(_LATIN.findall(read))
     if len(_RUSSIAN.findall(read)) > latin and not _OTHER_CYRILLIC.search(read):
         return "ru"

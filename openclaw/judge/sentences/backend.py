@@ -17,26 +17,13 @@ from openclaw.judge.rules.judge import (
     votes_for_hint,
     words_of_complaint,
 )
-from openclaw.judge.rules.languages import is_chinese, language_of
+from openclaw.judge.rules.languages import language_of
 from openclaw.judge.sentences.features import Remark
 from openclaw.judge.sentences.head import POLES, Head, Reading
 from openclaw.types import Vote
 
 LONGEST_CHARACTERS = 600
 """Most characters of a classified message: longer ones are requests with a text to work on."""
-AT_ONCE = {
-    "en": "Please begin with the answer itself, without a greeting.",
-    "de": "Bitte beginne gleich mit der Antwort, ohne Begrüßung.",
-    "fr": "Commence directement par la réponse, sans salutation.",
-    "es": "Empieza directamente con la respuesta, sin saludo.",
-    "pt": "Comece direto pela resposta, sem saudação.",
-    "zh": "请直接回答，不要问候。",
-    "ja": "あいさつなしで、すぐに答えから始めてください。",
-    "ru": "Начинай сразу с ответа, без приветствия.",
-    "ar": "ابدأ بالجواب مباشرة من دون تحية.",
-    "hi": "बिना अभिवादन के सीधे उत्तर से शुरू करें।",
-}
-"""What a complaint about a greeting asks for, by language."""
 
 
 class SentenceBackend(RulesBackend):
@@ -92,10 +79,7 @@ class SentenceBackend(RulesBackend):
         kind = self._head.bounds.form(reading, bounded(question.response))
         if not kind:
             return ""
-        comment = "\n".join(said_in(question.next_state))
-        language = "zh" if is_chinese(comment) else language_of(comment, last_said(question.messages))
-        if kind not in POLES:
-            return AT_ONCE.get(language) or AT_ONCE["en"]
+        language = language_of("\n".join(said_in(question.next_state)), last_said(question.messages))
         return plain_sentences(POLES[kind], language)[0]
 
 

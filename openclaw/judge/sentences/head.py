@@ -43,10 +43,9 @@ SCORES: Mapping[str, int] = {"thanks": 1, "next": 0, "neutral": 0}
 """Scores of kinds; -1 for all others."""
 POLES: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
+    "nogreeting": "no_greeting",
 }  # fmt: skip
-"""The form that each kind of complaint asks for."""
-FORMS = (*POLES, "nogreeting")
-"""Kinds of complaints with a plain sentence that asks for the wanted form."""
+"""The form that each kind of complaint asks for with a plain sentence."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Bounds:
         keep_low, keep_high: of the complaint, and of the thanks, that the rules find; below it the score is 0. The rules
             are more often wrong about thanks (irony) than about complaints.
         flip: of the opposite sign, which then replaces the rules' one.
-        kind: of one of `FORMS` that the answer lacks, which then counts as a complaint, whatever the rules find, and
+        kind: of one of `POLES` that the answer lacks, which then counts as a complaint, whatever the rules find, and
             gets the plain sentence.
     """
 
@@ -106,9 +105,9 @@ class Reading:
 
 
 def lacking(answer: str) -> tuple[str, ...]:
-    """Returns those of `FORMS` that a complaint about this answer may be of."""
+    """Returns those of `POLES` that a complaint about this answer may be of."""
     has = already_has(answer)
-    return tuple(kind for kind in FORMS if POLES.get(kind) not in has)
+    return tuple(kind for kind, pole in POLES.items() if pole not in has)
 
 
 class Head:

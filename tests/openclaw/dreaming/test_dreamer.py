@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -261,6 +262,8 @@ def test_a_contrast_whose_answer_lacks_the_requested_form_is_not_kept(
         ("layout prose", "- one\n- two", 8, False),
         ("greeting no_greeting", "Hello! Two hours.", 8, False),
         ("greeting no_greeting", "Two hours.", 8, True),
+        ("greeting greet", "Hello! Two hours.", 8, True),
+        ("greeting greet", "Two hours.", 8, False),
     ],
 )
 def test_the_answer_of_a_contrast_has_the_requested_form(
@@ -269,7 +272,7 @@ def test_the_answer_of_a_contrast_has_the_requested_form(
     assert contrasts.obeys(theme, answer, tokens, 128) == is_obeyed
 
 
-@pytest.mark.parametrize("pole", ["short", "long", "prose", "list", "greet"])
+@pytest.mark.parametrize("pole", get_args(Pole))
 def test_every_wish_has_opposite_requests(pole: Pole) -> None:
     for language in ("en", "de", "tr"):
         found = contrasts.prompts_of("How?", "p001", "So.", pole, language)

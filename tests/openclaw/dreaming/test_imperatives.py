@@ -26,6 +26,8 @@ LIST = "Here are some:\n- one thing\n- another thing\n- a third " + "word " * 60
         ("Give me more detail", LONG, None),
         ("再详细一点", LONG, None),
         ("Greet me first.", LONG, "greet"),
+        ("Skip the greeting, please.", f"Hello! {LONG}", "no_greeting"),
+        ("Skip the greeting, please.", LONG, None),
         ("That is wrong, it was in 1492.", LONG, None),
     ],
 )

@@ -118,7 +118,8 @@ def test_a_hint_found_by_both_model_and_rules_contains_both_sentences(
 
 
 @pytest.mark.parametrize(
-    "said", ["Thanks, perfect!", "Das ist mir alles viel zu viel Text hier.", "", "w " * 300]
+    "said",
+    ["Thanks, perfect!", "Das ist mir alles viel zu viel Text hier.", "这个 my thumb 疼", "", "w " * 300],
 )
 def test_known_praise_other_languages_and_long_texts_are_not_classified(
     judged: Callable[..., tuple[Vote, Vote]], said: str

@@ -14,7 +14,7 @@ import pytest
 from claw_lab import environment
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.judge.rules.languages import is_chinese
+from openclaw.judge.rules.languages import language_of
 
 DATA = Path(__file__).parent / "data"
 AGREEMENT = [sys.executable, "-m", "claw_lab.benchmarks.learning.judge_agreement"]
@@ -119,4 +119,6 @@ def test_a_huge_chinese_message_is_judged_quickly(text: str) -> None:
 
 
 def test_english_is_not_taken_for_chinese() -> None:
-    assert is_chinese("好的 thanks") and not is_chinese("thanks, 2x faster — naïve café")
+    assert language_of("好的 thanks") == "zh" and language_of("thanks, 2x faster — naïve café") == "en"
+    assert language_of("太长了", "How far is the moon?") == "zh"
+    assert language_of("長大", "月はどのくらい遠いの?") == "ja"

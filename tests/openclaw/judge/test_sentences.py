@@ -25,7 +25,7 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules import judge as rules_judge
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.judge.sentences.backend import AT_ONCE, LONGEST_CHARACTERS, SentenceBackend
+from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
 from openclaw.judge.sentences.encoder import SIZE, Encoder, is_installed, readable
 from openclaw.judge.sentences.features import Remark, features_of
 from openclaw.judge.sentences.head import KINDS, SCORES, SHIPPED, WHEN, Bounds, Head, Reading
@@ -130,8 +130,8 @@ def test_a_probable_complaint_about_form_outranks_the_rules() -> None:
 @pytest.mark.parametrize(("said", "language"), [("skip the bonjour and jump in", "en"), ("每次都问候", "zh")])
 def test_a_complaint_about_a_greeting_asks_for_the_answer_itself(said: str, language: str) -> None:
     vote, hint = judged(said, sure("nogreeting"), "Hello! " + LONG)
-    assert vote.score == -1 and hint.startswith(AT_ONCE[language])
-    assert asked_plainly(hint) is None
+    assert vote.score == -1 and hint.startswith(plain_sentences("no_greeting", language)[0])
+    assert asked_plainly(hint) == "no_greeting"
 
 
 def test_a_sign_of_the_rules_that_the_model_doubts_is_dropped_with_its_hint() -> None:
@@ -147,6 +147,14 @@ def test_the_plain_sentence_is_in_the_messages_language_and_advice_is_quoted() -
     said = "Da schläft mir ja beim Scrollen der Daumen ein"
     assert judged(said, sure("brief"))[1].startswith(plain_sentences("short", "de")[0])
     assert judged("Use metric units instead.", sure("wrong"))[1] == "Use metric units instead."
+
+
+def test_a_complaint_in_kanji_alone_is_japanese_in_a_japanese_conversation() -> None:
+    said = "長大"
+    backend = SentenceBackend(FakeHead({said: sure("brief")}))
+    for asked, language in (("月はどのくらい遠いの?", "ja"), ("月亮有多远？", "zh")):
+        hint = backend.hint(question(said, asked=asked))
+        assert hint.startswith(plain_sentences("short", language)[0])
 
 
 @pytest.mark.parametrize(

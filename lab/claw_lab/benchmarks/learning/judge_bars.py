@@ -29,9 +29,9 @@ from openclaw.judge.backends.model import Reply
 from openclaw.judge.backends.votes import read_eval_vote
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
-from openclaw.judge.sentences.backend import AT_ONCE, SentenceBackend
+from openclaw.judge.sentences.backend import SentenceBackend
 from openclaw.judge.sentences.encoder import Encoder
-from openclaw.judge.sentences.head import FORMS, POLES, Head
+from openclaw.judge.sentences.head import POLES, Head
 from openclaw.types import Vote
 
 DATA = ROOT / "tests" / "openclaw" / "judge" / "data"
@@ -161,15 +161,15 @@ def of_form(clock: Clock) -> dict[str, Any]:
     others, mentions = [], []
     for row in rows("form/held_out.jsonl"):
         question, kind = of_person(row), row["kind"]
-        signs_of[kind in FORMS].append((row["label"], clock.score(question)))
+        signs_of[kind in POLES].append((row["label"], clock.score(question)))
         asked = asked_form(clock.hint(question))
-        if kind not in FORMS:
+        if kind not in POLES:
             mentions.append(asked is not None)
             continue
         marked[kind].append(asked == kind)
         marked[row["language"]].append(asked == kind)
         others.append(asked not in (kind, None))
-    of_kinds = {kind: marked.pop(kind) for kind in FORMS}
+    of_kinds = {kind: marked.pop(kind) for kind in POLES}
     return {
         "complaints": signs(signs_of[True]),
         "recognised": share(one for marks in of_kinds.values() for one in marks),
@@ -183,8 +183,6 @@ def of_form(clock: Clock) -> dict[str, Any]:
 
 def asked_form(hint: str) -> str | None:
     """Returns the kind of complaint whose plain sentence begins a hint; None if there is none."""
-    if hint.startswith(tuple(AT_ONCE.values())):
-        return "nogreeting"
     pole = asked_plainly(hint)
     return next((kind for kind in POLES if POLES[kind] == pole), None)
 
