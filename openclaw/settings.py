@@ -302,7 +302,7 @@ class Settings:
         """Raises ConfigError for invalid keys; no message contains a key."""
         names = [name for name, _ in self.client_keys]
         if len(set(names)) != len(names):
-            raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
+            raise ConfigError("OPENCLAW_API_KEYS: a name occurs twice; write NAME=KEY,NAME=KEY")
         if len({key for _, key in self.client_keys}) != len(names):
             raise ConfigError(
                 "OPENCLAW_API_KEYS: two names have one key, so their requests cannot be distinguished"
@@ -326,7 +326,7 @@ class Settings:
                     f"--adapter {entry}: write NAME=FOLDER; a name has no blank and none of : / ? # = ,"
                 )
         if len(self.adapters) != len(self.adapter):
-            raise ConfigError("--adapter: a name is there twice; give each adapter its own")
+            raise ConfigError("--adapter: a name occurs twice; give each adapter its own")
         self._check_trained()
         if (self.adapter or self.train_adapters is not None) and "::" in self.policy_id:
             raise ConfigError(f"--policy-id {self.policy_id}: with --adapter it may have no '::' in it")

@@ -128,7 +128,7 @@ def loss_words(flags: RentedFlags) -> list[str]:
         words += ["--advantage-estimator", "cispo"]
     elif flags.loss_fn == "importance_sampling" and not alone:
         raise ConfigError(
-            "--loss-fn importance_sampling is a policy loss alone: use method rl or opd, and --kl-loss-coef 0"
+            "--loss-fn importance_sampling is only a policy loss: use method rl or opd, and --kl-loss-coef 0"
         )
     return words + (["--rented-loss", flags.loss_fn] if alone else [])
 

@@ -138,9 +138,7 @@ class VersionTable:
             take_turns(connection)
             known = _known(connection, trainer, version)
             if known is None or known["activated_at"] is None:
-                raise StoreError(
-                    f"version {version} of {trainer} never was live: there is no going back to it"
-                )
+                raise StoreError(f"version {version} of {trainer} was never live and cannot be restored")
             lineage = _lineage(connection, trainer, version)
             undone = _alive(connection, trainer) - lineage
             _activate(connection, trainer, version)
@@ -289,13 +287,13 @@ def _check_same(known: RowMapping, parent: int | None, rollout_id: int, restored
     name = f"version {known['version']} of {known['trainer']}"
     if parent is not None and known["parent"] is not None and parent != known["parent"]:
         raise StoreError(
-            f"{name} descends from {known['parent']}, not from {parent}: numbers are never used again"
+            f"{name} descends from {known['parent']}, not from {parent}: numbers are never reused"
         )
     if restored:
         return
     if rollout_id != known["rollout_id"]:
         raise StoreError(
-            f"{name} trained rollout {known['rollout_id']}, not {rollout_id}: numbers are never used again"
+            f"{name} trained rollout {known['rollout_id']}, not {rollout_id}: numbers are never reused"
         )
     if known["status"] in (str(VersionStatus.ROLLED_BACK), str(VersionStatus.REJECTED)):
         raise StoreError(f"{name} is {known['status']}: only a restored trainer can bring it back")

@@ -28,7 +28,7 @@ def check(settings: HookSettings) -> None:
     """Raises ConfigError for --trust, which would compare people whose turns are separate."""
     if settings.served.train_adapters is not None and settings.trust.is_on:
         raise ConfigError(
-            "--train-adapters does not go with --trust, which compares people who share a policy; drop one of them"
+            "--train-adapters cannot be combined with --trust, which compares people who share a policy; drop one of them"
         )
 
 

@@ -55,7 +55,7 @@ def check(settings: HookSettings) -> None:
     """Raises ConfigError for settings with dreams but without a teacher that would read them."""
     if settings.dreams.is_on and not settings.teaches_in_trainer:
         raise ConfigError(
-            "--dream-steps needs a method with hints and its teacher in the trainer: nothing else would read the wishes; "
+            "--dream-steps needs a method with hints and its teacher in the trainer: nothing else uses the wishes; "
             "drop it, or --teacher-source inference"
         )
 

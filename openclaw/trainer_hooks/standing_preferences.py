@@ -36,7 +36,7 @@ def check(settings: HookSettings) -> None:
     if settings.standing_preferences.is_on and not settings.teaches_in_trainer:
         raise ConfigError(
             f"--standing-wishes {settings.standing_preferences.standing_wishes} needs a method with hints and its "
-            "teacher in the trainer: nothing else would read them; drop it, or --teacher-source inference"
+            "teacher in the trainer: nothing else uses them; drop it, or --teacher-source inference"
         )
 
 

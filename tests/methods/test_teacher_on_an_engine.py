@@ -164,7 +164,7 @@ async def test_another_vocabulary_and_an_unsupported_k_are_rejected_at_start(
     one, two = list(vocabulary)[300:302]
     vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
     path.write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="another vocabulary"):
+    with pytest.raises(ConfigError, match="different vocabulary"):
         teacher_at("http://127.0.0.1:1", prompts, model=tmp_path / "other")
     with pytest.raises(ConfigError, match="--distill-topk is 100000"):
         teacher_at("http://127.0.0.1:1", prompts, top_k=100_000)

@@ -173,7 +173,7 @@ def test_a_driver_that_ends_is_replaced_by_one_that_adopts_the_servers(run: Run,
     run.wait_for_updates(1)
     assert {name: run.record(name).pid for name in servers} == servers
     versions = [entry["version"] for entry in run.live() if not entry["restored"]]
-    assert versions == sorted(set(versions)), "numbers are never used again"
+    assert versions == sorted(set(versions)), "numbers are never reused"
 
 
 def test_the_synchronous_loop_skips_a_corrupt_batch_and_ends_after_its_rollouts(
@@ -279,5 +279,5 @@ def test_an_occupied_port_is_rejected_in_one_line_before_the_start(tmp_path: Pat
             command(tmp_path, model_path, port), env=environment(), capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: port {port}, wanted by the gateway"), done.stderr
+    assert done.stderr.startswith(f"error: port {port}, needed by the gateway"), done.stderr
     assert not (tmp_path / "logs").exists()

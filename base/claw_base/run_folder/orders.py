@@ -56,7 +56,7 @@ def place(
     except FileExistsError:
         waiting = _read(path)
         raise OrderError(
-            f"an order waits already: {waiting.get('action')} {waiting.get('version')}; is the trainer at work?"
+            f"an order is pending already: {waiting.get('action')} {waiting.get('version')}; is the trainer running?"
         ) from None
     finally:
         temporary.unlink()

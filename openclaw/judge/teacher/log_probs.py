@@ -96,7 +96,7 @@ def make_teacher(
     urls, folder = teacher_engines(teacher, judge)
     if not policy.same_vocabulary(Tokenizer(folder)):
         raise ConfigError(
-            f"the teacher {folder} has another vocabulary than the policy: their log-probs cannot be compared"
+            f"the teacher {folder} has a different vocabulary from the policy: their log-probs cannot be compared"
         )
     if kind == "topk" and not 1 <= top_k <= policy.vocabulary_size:
         raise ConfigError(

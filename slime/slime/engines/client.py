@@ -270,7 +270,7 @@ def answer_each(
 
     def answer(prompt: list[int]) -> Mapping[str, Any]:
         if ended.is_set():
-            raise EngineControlError(f"{engine.url}: the examination was ended")
+            raise EngineControlError(f"{engine.url}: the check was ended")
         return engine.answer(prompt, max_new_tokens, temperature, adapter)
 
     with ThreadPoolExecutor(at_once) as pool:

@@ -249,7 +249,7 @@ class TryRequest(SwitchRequest):
     @model_validator(mode="after")
     def _drafts_are_greedy(self) -> Self:
         if self.drafts and self.temperature > 0:
-            raise ValueError("drafts: they help answers of temperature 0 alone")
+            raise ValueError("drafts: they are only for temperature 0")
         return self
 
 

@@ -129,7 +129,7 @@ class ThirdPartyEngine:
                 )
             bare = name.removeprefix(self.prefix)
             if word.startswith("--") and bare in self.ours:
-                raise ConfigError(f"{self.prefix}{bare} is not taken: {self.ours[bare]}")
+                raise ConfigError(f"{self.prefix}{bare} is not supported: {self.ours[bare]}")
             translated.append("--" + word[len(self.prefix) :] if word.startswith("--") else word)
         return translated
 

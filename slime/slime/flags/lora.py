@@ -48,7 +48,7 @@ class LoraArguments:
             ),
             excludes(
                 advantage_estimator="ppo",
-                text="{flag} does not go with --advantage-estimator ppo: there is one critic for all",
+                text="{flag} cannot be combined with --advantage-estimator ppo: there is one critic for all",
             ),
         ],
     )

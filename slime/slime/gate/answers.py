@@ -232,7 +232,7 @@ class AnswerCheck:
                 answers = interruptible(ask, engine.discard, self.ordered)
             except EngineError as error:
                 if not self.given_up:
-                    logger.warning("no answers of version %d are looked at: %s", weights.version, error)
+                    logger.warning("answers of version %d are not checked: %s", weights.version, error)
                 return None
             if answers is not None:
                 results = [Tried(**answer) for answer in answers]

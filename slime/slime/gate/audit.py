@@ -184,7 +184,7 @@ class Audit:
             self.history.note_right(share["right"])
         else:
             self.history.suspect = True
-            logger.warning("version %d has fallen behind its switch: %s", self.version, reason)
+            logger.warning("version %d became worse after its switch: %s", self.version, reason)
         return reason
 
     def forget(self) -> None:

@@ -238,7 +238,7 @@ class CandidateGate:
         reason = too_few_right({"right": right}, self.history.right, self.args)
         if reason is None:
             return
-        logger.warning("version %d, which is live, has fallen unseen: %s", live.version, reason)
+        logger.warning("version %d, which is live, became worse undetected: %s", live.version, reason)
         if not self.go_back_from(live.version, reason):
             self.history.right = right
 

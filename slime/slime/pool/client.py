@@ -123,7 +123,7 @@ class PoolEnvironment:
                 raise EnvironmentAway(f"{self.url}: the lease {self.lease} was lost")
             return read(call.result())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvironmentAway(f"{self.url}{path} answered nonsense: {error!r}") from error
+            raise EnvironmentAway(f"{self.url}{path} returned an invalid response: {error!r}") from error
         finally:
             call.cancel()
             with contextlib.suppress(asyncio.CancelledError, EnvironmentAway, ValueError):

@@ -198,7 +198,7 @@ class Leases:
         silent = self.clock() - self.limits.ttl
         silent_ids = [lease.id for lease in self.leases.values() if lease.seen < silent]
         for lease_id in silent_ids:
-            logger.warning("the lease %s was silent for %g s and is ended", lease_id, self.limits.ttl)
+            logger.warning("the lease %s had no heartbeat for %g s and is closed", lease_id, self.limits.ttl)
             self.close(lease_id)
         return silent_ids
 

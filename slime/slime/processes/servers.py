@@ -158,8 +158,8 @@ class ServerPorts:
             error = bind_error(address.hostname or "127.0.0.1", address.port)
             if error is not None:
                 raise ConfigError(
-                    f"port {address.port}, wanted by the {spec.name}, cannot be used ({error.strerror}): "
-                    "stop the program that holds it or choose another port"
+                    f"port {address.port}, needed by the {spec.name}, cannot be used ({error.strerror}): "
+                    "stop the program that uses it or choose another port"
                 ) from error
 
 

@@ -153,7 +153,7 @@ class Rollouts:
             if not self.same_again or (isinstance(error, TaskFailed) and self.batches):
                 raise
             if isinstance(error, TaskFailed):
-                logger.exception("it failed before there was a batch")  # with the hook's traceback
+                logger.exception("it failed before its first batch")  # with the hook's traceback
             raise ConfigError(str(error)) from error
 
     def keep_state(self, rollout_id: int, look: Callable[[], None]) -> None:

@@ -138,5 +138,5 @@ class RestartBudget:
             self.times.popleft()
         if len(self.times) > self.most:
             raise TrainError(
-                f"{self.what} failed {len(self.times)} times in {self.window:g} s, at last: {reason}"
+                f"{self.what} failed {len(self.times)} times in {self.window:g} s; the last failure: {reason}"
             ) from reason

@@ -80,7 +80,7 @@ class Watch:
         still = time.monotonic() - self.asked_at
         if still > self.patience:
             raise ConfigError(
-                f"nothing moved in the rollout for {still:.0f} s (--rollout-stall-timeout): {holder()} holds its event "
+                f"the rollout made no progress for {still:.0f} s (--rollout-stall-timeout): {holder()} holds its event "
                 "loop; an async function must await what takes long, or call it by asyncio.to_thread"
             )
         if still > SLOW and not self.is_logged:

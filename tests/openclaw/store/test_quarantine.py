@@ -136,5 +136,5 @@ def test_a_rollback_to_a_version_that_was_never_live_is_rejected(
     store.samples.lease(2, 1)
     store.versions.weights_rejected(2, 3, 2, None, WHY)
     for version in (3, 8):
-        with pytest.raises(StoreError, match=f"version {version} of trainer never was live"):
+        with pytest.raises(StoreError, match=f"version {version} of trainer was never live"):
             store.versions.roll_back(version)

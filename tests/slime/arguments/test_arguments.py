@@ -148,7 +148,7 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--load", "/nowhere"], "--load"),
         (["--service-path", "no_such_module.start"], "no_such_module"),
         (["--service-path", "json.start"], "json has no 'start'"),
-        (["--fp16"], "--fp16 is not taken"),
+        (["--fp16"], "--fp16 is not supported"),
         (["--eval-function-path", "json.dumps"], "--eval-function-path would change nothing"),
         (["--profile-step-end", "5"], "--profile-step-end would change nothing: it needs --profile"),
         (["--wandb-project", "p"], "--wandb-project would change nothing: it needs --use-wandb"),

@@ -72,7 +72,7 @@ def test_every_upstream_hook_is_a_flag_or_rejected() -> None:
         (["--wandb-key", "secret"], "WANDB_API_KEY"),
         (["--sglang-mem-fraction-static", "0.8"], "SGLang"),
         (["--custom-megatron-init-path", "x.y"], "Megatron"),
-        (["--dynamic_history"], "--dynamic_history is not taken"),
+        (["--dynamic_history"], "--dynamic_history is not supported"),
         (["--hidden-size", "128"], "contradicts"),
         (["--rotary-base", "5"], "10000"),
         (["--normalization", "LayerNorm"], "RMSNorm"),
@@ -176,5 +176,5 @@ def test_a_plugin_may_define_a_flag_that_slime_gives_up(words: list[str], tmp_pa
     )
     args = parse_args([*words, "--service-path", f"{tmp_path}/judge.py"], env={})
     assert args.prm_model_path == "its own"
-    with pytest.raises(ConfigError, match="is not taken"):
+    with pytest.raises(ConfigError, match="is not supported"):
         parse_args([*words, "--prm-turn-coef", "3"], env={})

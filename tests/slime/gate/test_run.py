@@ -165,7 +165,7 @@ def test_a_rollback_is_served_within_seconds_and_training_continues_from_it(
         back = max(number for number, line in enumerate(entries) if "undo" in line)
         assert entries[back]["version"] == 1 and entries[back]["undo"]["drop_turns"] is True
         after = next(line for line in entries[back + 1 :] if not line["restored"])
-        assert after["parent"] == 1 and after["version"] > undone - 1, "numbers are never used again"
+        assert after["parent"] == 1 and after["version"] > undone - 1, "numbers are never reused"
         assert entries[back]["checksum"] == next(line for line in entries if line["version"] == 1)["checksum"]
         first = orders.place(tmp_path, "pin", 0)
         run.until(lambda: orders.answer_to(tmp_path, first))

@@ -218,7 +218,7 @@ def test_an_occupied_port_is_rejected_before_any_server_starts(manager: ServerMa
         holder.listen()
         port = holder.getsockname()[1]
         taken = ServerSpec("gateway", "gateway", ["unused"], f"http://127.0.0.1:{port}")
-        with pytest.raises(ConfigError, match=f"port {port}, wanted by the gateway"):
+        with pytest.raises(ConfigError, match=f"port {port}, needed by the gateway"):
             manager.start_all([spec_for(manager), taken])
     assert manager.processes() == []
 

@@ -144,7 +144,7 @@ def test_after_a_kill_every_adapter_serves_its_checkpoint(
         assert live is not None and found is not None
         assert (live.version, live.checksum) == (version, found.checksum)
         publisher = again.of(name)
-        assert publisher.numbers.next(publisher.newest) == version + 1, "numbers are never used again"
+        assert publisher.numbers.next(publisher.newest) == version + 1, "numbers are never reused"
 
 
 def test_an_adapter_whose_first_step_was_rejected_starts_again_untrained(

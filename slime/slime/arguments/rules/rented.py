@@ -84,7 +84,7 @@ def check_rented(args: Arguments) -> None:
         raise ConfigError(f"a custom loss on logits needs the whole distribution, and {NO_DISTRIBUTION}")
     if args.teacher_source == "trainer" and args.teacher_model not in ("base", "self"):
         raise ConfigError(
-            "--teacher-model: at a service the base model or the policy itself teaches; take base or self"
+            "--teacher-model: at a service the base model or the policy itself teaches; use base or self"
         )
     if args.teacher_guidance != 1:
         raise ConfigError(f"--teacher-guidance needs whole distributions, and {NO_DISTRIBUTION}; drop it")
@@ -101,12 +101,10 @@ def _check_one_pass(args: Arguments) -> None:
     if asked or args.loss_type != "policy_loss":
         more = option(asked[0]) if asked else f"--loss-type {args.loss_type}"
         raise ConfigError(
-            f"--rented-loss {args.rented_loss} is a policy loss alone, and {more} asks for more; take exact"
+            f"--rented-loss {args.rented_loss} is only a policy loss, and {more} asks for more; use exact"
         )
     if args.advantage_estimator == "gspo":
-        raise ConfigError(
-            "--advantage-estimator gspo needs ratios of whole answers; take --rented-loss exact"
-        )
+        raise ConfigError("--advantage-estimator gspo needs ratios of whole answers; use --rented-loss exact")
     if (args.rented_loss == "cispo") != (args.advantage_estimator == "cispo"):
         raise ConfigError(
             f"--rented-loss {args.rented_loss} and --advantage-estimator {args.advantage_estimator} name two losses; "

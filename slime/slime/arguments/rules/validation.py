@@ -64,8 +64,8 @@ def _check_model(args: Arguments) -> None:
         folder = vars(args)[name]
         if folder and is_torch_dist(Path(folder).expanduser()):
             raise ConfigError(
-                f"{option(name)} {folder} is a checkpoint of Megatron-LM (torch_dist); make a Hugging Face folder of it: "
-                "python slime/tools/convert_torch_dist_to_hf.py --help"
+                f"{option(name)} {folder} is a checkpoint of Megatron-LM (torch_dist); convert it to "
+                "a Hugging Face folder: python slime/tools/convert_torch_dist_to_hf.py --help"
             )
     args.hf_checkpoint = str(Path(args.hf_checkpoint).expanduser().resolve())
     _require_model_folder("--hf-checkpoint", args.hf_checkpoint)
@@ -175,12 +175,12 @@ def check_recompute(args: Arguments) -> None:
     elif args.recompute_granularity is not None:
         if args.train_backend != "megatron":
             raise ConfigError(
-                "--recompute-granularity: --train-backend fsdp computes every layer again or none; use "
+                "--recompute-granularity: --train-backend fsdp recomputes every layer or none; use "
                 "--gradient-checkpointing"
             )
         if args.gradient_checkpointing:
             raise ConfigError(
-                "--gradient-checkpointing computes every layer again; drop it or --recompute-granularity"
+                "--gradient-checkpointing recomputes every layer; drop it or --recompute-granularity"
             )
 
 
@@ -188,9 +188,7 @@ def _choose_modules(args: ParallelArguments) -> None:
     args.recompute_modules = args.recompute_modules or MODULES[0]
     for name in args.recompute_modules.split(","):
         if name not in MODULES:
-            raise ConfigError(
-                f"--recompute-modules {name}: these can be computed again: {', '.join(MODULES)}"
-            )
+            raise ConfigError(f"--recompute-modules {name}: these can be recomputed: {', '.join(MODULES)}")
 
 
 REPLAY = "slime.replay.replay"

@@ -65,7 +65,9 @@ def take_foreign(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         elif (foreign := _foreign(plain)) is None:
             left += raw
         elif value not in foreign.same:
-            raise ConfigError(f"{name}{' ' if value else ''}{value} is not taken: {foreign.reason}; drop it")
+            raise ConfigError(
+                f"{name}{' ' if value else ''}{value} is not supported: {foreign.reason}; drop it"
+            )
     return left, shape
 
 

@@ -271,7 +271,7 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
         raise RequestError("lora_path: this engine serves no adapters")
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
-            "token_ids_logprob: vLLM gives them for sampled tokens alone, and without top_logprobs_num"
+            "token_ids_logprob: vLLM gives them only for sampled tokens, and without top_logprobs_num"
         )
     if not params.greedy and params.temperature < COLDEST:
         raise RequestError(

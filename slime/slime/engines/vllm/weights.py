@@ -129,7 +129,7 @@ class HostedWeights:
             raise failure
 
     async def _load_back(self, error: WeightsError) -> None:
-        logger.error("version %d goes on: %s", self.live.number, error)
+        logger.error("version %d continues: %s", self.live.number, error)
         try:
             await self._load(self.live)
         except WeightsError as worse:

@@ -187,7 +187,7 @@ def test_padding_rows_of_the_vocabulary_are_removed(folders: dict[str, str], tmp
     [
         ("--num-layers 3", "--num-layers 3 contradicts"),
         ("--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size does not belong here"),
-        ("--moe-aux-loss-coeff 0.1", "--moe-aux-loss-coeff 0.1 is not taken"),
+        ("--moe-aux-loss-coeff 0.1", "--moe-aux-loss-coeff 0.1 is not supported"),
     ],
 )
 def test_flags_that_contradict_the_model_are_refused(

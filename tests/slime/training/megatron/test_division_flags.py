@@ -68,11 +68,11 @@ def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: li
         ("--train-backend megatron --recompute-modules mlp", "needs --recompute-granularity selective"),
         (
             "--train-backend megatron --recompute-granularity selective --recompute-modules mlp,norm",
-            "--recompute-modules norm: these can be computed again: core_attn, mlp",
+            "--recompute-modules norm: these can be recomputed: core_attn, mlp",
         ),
         (
             "--train-backend megatron --recompute-granularity selective --gradient-checkpointing",
-            "computes every layer again",
+            "recomputes every layer",
         ),
         ("--train-backend megatron --freeze-params-name-list embed", "joined in other matrices"),
     ],
