@@ -85,13 +85,13 @@ def bad_answers(
     for name, what in SHARES.items():
         if measurements[name] > live[name] + max(WORSE, one):
             return f"{measurements[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
-    (least, most), mean = lengths_allowed(live), measurements["length"]
-    lengths_by_chance = [
-        ERRORS * math.hypot(measurements["length_error"], ratio * live["length_error"]) for ratio in LENGTHS
-    ]
-    if not least - lengths_by_chance[0] <= mean <= most + lengths_by_chance[1]:
+    least, most = lengths_allowed(live)
+    error, live_error = (of.get("length_error", math.inf) for of in (measurements, live))
+    least -= ERRORS * math.hypot(error, LENGTHS[0] * live_error)
+    most += ERRORS * math.hypot(error, LENGTHS[1] * live_error)
+    if not least <= measurements["length"] <= most:
         return f"answers have {measurements['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
-    by_chance = ERRORS * math.hypot(measurements["surprise_error"], live["surprise_error"])
+    by_chance = ERRORS * math.hypot(*(of.get("surprise_error", math.inf) for of in (measurements, live)))
     if not abs(measurements["surprise"] - live["surprise"]) <= max(SURPRISE, by_chance):
         return (
             f"the candidate's own tokens are {measurements['surprise']:.2g} nats unlikely, "

@@ -41,7 +41,7 @@ def measure_sampled(
     Returns:
         Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script
         than those of the live answer), `same` (of the commonest answer); `length` in tokens and `surprise` in nats a
-        token, with their standard errors (`length_error`, `surprise_error`; infinite for one value); `answers`, how
+        token, with their standard errors (`length_error`, `surprise_error`; missing for one value); `answers`, how
         many; `right` and `questions` where an answer is known.
     """
     count = len(answers)
@@ -59,15 +59,10 @@ def measure_sampled(
     }
     of_tokens = [-value for answer in answers for value in answer.log_probs]
     for name, values in (("length", [float(len(answer.ids)) for answer in answers]), ("surprise", of_tokens)):
-        measurements[name], measurements[f"{name}_error"] = mean_and_error(values)
+        measurements[name] = sum(values) / max(1, len(values))
+        if len(values) > 1:
+            measurements[f"{name}_error"] = statistics.stdev(values) / math.sqrt(len(values))
     return measurements | share_right(answers, expected)
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean (0 of none) and its standard error; infinite for fewer than two values."""
-    if len(values) < 2:
-        return sum(values), math.inf
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
 def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dict[str, float]:

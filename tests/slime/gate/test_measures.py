@@ -122,6 +122,15 @@ def test_of_few_answers_one_may_be_wrong_in_form_and_two_may_not() -> None:
         assert (found is None) if reason is None else reason in str(found)
 
 
+def test_one_answer_has_no_error_so_its_length_and_entropy_reject_nothing() -> None:
+    one, other = tried("a", ids=[1]), tried("b", ids=list(range(90)), log_prob=-3.0)
+    measured = measure_sampled([one], [None], [other])
+    assert "length_error" not in measured and all(
+        map(math.isfinite, measure_sampled([other], [None], [one]).values())
+    )
+    assert bad_answers(measured, measure_sampled([other], [None], [one]), None, ARGS) is None
+
+
 def test_two_short_answers_may_differ_as_they_do_by_chance_but_ten_may_not() -> None:
     now = [Tried(list(range(6)), [-0.1, -1.2, 0.0, -0.3, -0.02, -0.1], "a", True)]
     live = [Tried(list(range(7)), [-2.5, -0.1, -3.0, -0.02, -0.6, -0.3, -0.1], "b", True)]
