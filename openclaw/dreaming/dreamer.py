@@ -89,7 +89,8 @@ class Night:
             poles, because anchors of the wrong pole do more harm.
         is_new: a wish is of a kind that is new for its person.
         is_asked: a turn of this batch contains a wish.
-        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
+        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured, or an
+            update that may have taught it is not live yet.
         kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
             wishes; None: not measured.
         sampled: number of answers sampled for this batch; seconds: how long that took.
@@ -244,6 +245,9 @@ class Dreamer:
         known = [share for share in shares if share is not None]
         night.learned = min(known) if known and len(known) == len(shares) else None
         night.kept = min((share for share in kept if share is not None), default=None)
+        if self._store.samples.has_update_in_flight(self._trainer, except_rollout_id=demand.rollout_id):
+            # The engines have answered with the version before that update, so its steps would follow twice.
+            night.learned = night.kept = None
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):

@@ -99,11 +99,16 @@ class SampleTable:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None
 
-    def has_update_in_flight(self, trainer: str = DEFAULT_TRAINER) -> bool:
-        """Returns whether any sample of the trainer is leased: its update is neither live nor rejected."""
+    def has_update_in_flight(
+        self, trainer: str = DEFAULT_TRAINER, except_rollout_id: int | None = None
+    ) -> bool:
+        """Returns whether any sample of the trainer is leased, but for those of one rollout: the update trained on it is
+        neither live nor rejected."""
         sample = schema.sample.c
+        leased = (sample.state == str(SampleState.LEASED)) & (sample.trainer == trainer)
+        if except_rollout_id is not None:
+            leased &= sample.rollout_id != except_rollout_id
         with self._database.reading() as connection:
-            leased = (sample.state == str(SampleState.LEASED)) & (sample.trainer == trainer)
             return connection.scalar(select(sample.id).where(leased).limit(1)) is not None
 
     def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int:

@@ -401,6 +401,19 @@ def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
     assert dreamer.night(demand(2, "Shorter, please.", complained=False)).learned == 1.0
 
 
+def test_a_wish_is_not_measured_while_the_update_before_it_is_not_live(
+    dreamer: Dreamer, store: RolloutStore, brief: Demand, make_sample: Callable[..., Turn]
+) -> None:
+    assert dreamer.night(brief).learned == 1.0
+    make_sample()
+    store.samples.lease(0, 1, trainer="trainer")
+    assert dreamer.night(brief).learned == 1.0, "the own batch does not count"
+    following = dataclasses.replace(brief, rollout_id=1)
+    assert (dreamer.night(following).learned, dreamer.night(following).kept) == (None, None)
+    store.samples.commit_lease(0, version=1, trainer="trainer")
+    assert dreamer.night(following).learned == 1.0
+
+
 def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_probs(
     dreamer: Dreamer, engine: FakeEngine, brief: Demand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
