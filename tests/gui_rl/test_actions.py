@@ -109,10 +109,10 @@ def test_calls_of_computer_use_are_parsed_on_one_and_several_lines(
     ("text", "complaint"),
     [
         ("I would click Save.", "there is no action"),
-        ("pyautogui.click(1000, 2)", "no place on a screen of 1000 x 1000"),
-        ("pyautogui.click(-1, 2)", "only numbers|no place"),
-        ("pyautogui.click(True, 2)", "no place"),
-        ("pyautogui.click(1)", "no place"),
+        ("pyautogui.click(1000, 2)", "is not a place on a screen of 1000 x 1000"),
+        ("pyautogui.click(-1, 2)", "only numbers|not a place"),
+        ("pyautogui.click(True, 2)", "not a place"),
+        ("pyautogui.click(1)", "not a place"),
         ("pyautogui.click(x, y)", "plain numbers and texts"),
         ("pyautogui.click(*[1, 2])", "plain numbers and texts"),
         ("pyautogui.write(open('/etc/passwd').read())", "plain numbers and texts"),
@@ -175,5 +175,5 @@ def test_tags_refer_to_the_elements_that_were_shown() -> None:
         resolved(click, [Point(0, 0)])
     with pytest.raises(CallError, match="no tags here"):
         actions("pyautogui.click(tag_1)")
-    with pytest.raises(CallError, match="no place"):
+    with pytest.raises(CallError, match="not a place"):
         actions("pyautogui.click(tag_1, 5)", tagged)

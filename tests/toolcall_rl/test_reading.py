@@ -67,7 +67,7 @@ def test_reasoning_is_neither_call_nor_answer() -> None:
         ("", "neither"),
         ("<code>print(1)", "does not end with </code>"),
         ('<tool_call>{"name": "python", "arguments": {}}</tool_call>', "no tool 'python'"),
-        ("<tool_call>print(1)</tool_call>", "no JSON"),
+        ("<tool_call>print(1)</tool_call>", "not JSON"),
     ],
 )
 def test_an_invalid_turn_gets_an_error_message(text: str, complaint: str) -> None:

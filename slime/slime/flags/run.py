@@ -165,7 +165,7 @@ class TrackingArguments:
     )
     wandb_project: str | None = flag(None, "W&B project", rules=[needs("use_wandb")])
     wandb_team: str | None = flag(None, "W&B team or user", rules=[needs("use_wandb")])
-    wandb_group: str | None = flag(None, "W&B group", rules=[needs("use_wandb")])
+    wandb_group: str | None = flag(None, "group of the run in W&B", rules=[needs("use_wandb")])
     wandb_run_id: str | None = flag(
         None, "W&B run to resume (default: the one started in RUN_DIR)", rules=[needs("use_wandb")]
     )

@@ -73,7 +73,7 @@ def test_a_reward_out_of_range_changes_nothing(
     store: RolloutStore, make_turn: MakeTurn, score: float, discount: float
 ) -> None:
     (turn,) = _turns(store, make_turn, 1)
-    with pytest.raises(StoreError, match="lies between"):
+    with pytest.raises(StoreError, match="must be between"):
         store.feedback.reward_session("s", score, discount=discount)
     assert store.feedback.judgements_of(turn.id) == [] and store.feedback.reward_session("unknown", 1.0) == []
 

@@ -362,7 +362,7 @@ def test_calls_are_parsed_in_the_formats_of_models() -> None:
     ("text", "complaint"),
     [
         ('<tool_call>{"name": "run"', "does not end"),
-        ("<tool_call>run</tool_call>", "no JSON"),
+        ("<tool_call>run</tool_call>", "not JSON"),
         ('<tool_call>["run"]</tool_call>', "arguments"),
         ('<tool_call>{"name": "run", "arguments": "x"}</tool_call>', "arguments"),
         ('<tool_call>{"name": "go", "arguments": {}}</tool_call>', "no tool 'go'"),
@@ -370,7 +370,7 @@ def test_calls_are_parsed_in_the_formats_of_models() -> None:
         ('<tool_call>{"name": "run", "arguments": {"code": 1}}</tool_call>', "type string"),
         ('<tool_call>{"name": "run", "arguments": {"code": "", "n": true}}</tool_call>', "type number"),
         ('<tool_call>{"name": "run", "arguments": {"code": "", "m": 1}}</tool_call>', "no argument m"),
-        ('<tool_call>{"name": "run", "arguments": {"code": "", "n": NaN}}</tool_call>', "no JSON"),
+        ('<tool_call>{"name": "run", "arguments": {"code": "", "n": NaN}}</tool_call>', "not JSON"),
         ('<tool_call>{"name": "run", "arguments": {"code": "\\ud800"}}</tool_call>', "half of a character"),
         (f"<tool_call>{'[' * 200_000}</tool_call>", "too deep"),
     ],

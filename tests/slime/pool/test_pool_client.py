@@ -176,7 +176,7 @@ def test_a_pool_that_cannot_start_prints_one_line(tmp_path: Path) -> None:
         (["--environment", good, "--key-file", f"{tmp_path}/empty"], "is empty"),
         (["--environment", good, "--key-file", f"{tmp_path}/none"], "No such file"),
         (["--environment", good, "--max-runs", "0"], "more than 0"),
-        (["--environment", good, "--tasks", f"{tmp_path}/none"], "no folder"),
+        (["--environment", good, "--tasks", f"{tmp_path}/none"], "not a folder"),
     ):
         with pytest.raises(ConfigError, match=why):
             app_of(parse(PoolSettings, words, "pool", "Serves."))

@@ -173,7 +173,7 @@ def test_without_a_rollouts_state_the_newest_earlier_one_is_used(
     source.save(0)
     again = Source(args)
     assert not again.load(2)
-    assert "no data state of rollout 2; going on after 0" in caplog.text
+    assert "no data state of rollout 2; continuing after 0" in caplog.text
     assert prompts(again.get_samples(1)) == ["2+1="]
     assert not Source(make_args(rows, "--save", args.save + "2")).load(2)
     assert Source(args).load(-1)

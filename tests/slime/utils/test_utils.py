@@ -97,7 +97,7 @@ def test_another_users_file_in_place_of_a_folder_is_rejected(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="not a folder"):
         private_folder(tmp_path / "link")
     monkeypatch.setattr("os.getuid", lambda: 12345)
     with pytest.raises(ConfigError, match="another user"):

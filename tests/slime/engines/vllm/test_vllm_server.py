@@ -193,7 +193,7 @@ def test_stop_ids_and_log_probs_are_returned_in_sglangs_format(hosted: Any) -> N
     [
         ({"temperature": 0.001}, "samples at none between 0 and 0.01"),
         ({"max_new_tokens": 5000}, "5020 tokens"),
-        ({"token_ids_logprob": [5], "logprob_start_len": 0}, "sampled tokens alone"),
+        ({"token_ids_logprob": [5], "logprob_start_len": 0}, "only for sampled tokens"),
         ({"token_ids_logprob": [320]}, "between 0 and 319"),
         ({"logprob_start_len": 20}, "beyond the prompt"),
         ({"best_of": 2}, "best_of: Extra inputs"),
