@@ -170,7 +170,11 @@ def test_a_killed_trainer_loses_no_sample_and_trains_none_twice(loop: Loop) -> N
 
 def test_no_text_of_one_person_is_in_anothers_batch(loop: Loop) -> None:
     texts = [path.read_text() for path in sorted((loop.run_dir / "rollouts").glob("*.json"))]
-    assert len(texts) >= len(SECRETS)
+    with closing(sqlite3.connect(f"file:{loop.run_dir}/buffer/buffer.db?mode=ro", uri=True)) as database:
+        trained = database.execute(
+            "SELECT count(DISTINCT rollout_id) FROM sample WHERE state = 'trained'"
+        ).fetchone()[0]
+    assert len(texts) >= trained >= len(SECRETS), "the batch of every trained rollout is saved"
     said = [[secret for secret in SECRETS.values() if secret in text] for text in texts]
     assert all(len(found) <= 1 for found in said) and {one for found in said for one in found} == {
         *SECRETS.values()
