@@ -145,9 +145,13 @@ class Advice:
     def unknown(self, text: str, conversation: str) -> int:
         """Returns the number of words that neither the conversation nor the lists contain; in languages without
         spaces, of characters."""
-        rest = text.lower()
+        plain = text.lower()
+        signs = list(plain)
+        # Every list reads the whole text: if one removed its words first, the result would depend on the order of lists.
         for pattern in self._find.values():
-            rest = pattern.sub(" ", rest)
+            for match in pattern.finditer(plain):
+                signs[match.start() : match.end()] = " " * (match.end() - match.start())
+        rest = "".join(signs)
         if not self._spaced:
             return sum(
                 sign not in _FUNCTION and sign not in conversation

@@ -6,7 +6,7 @@
 
 The hint is the part of a complaint that asks for a change. A user message outranks tool results in the same next
 state,
-unless it is not about the answer.
+unless it is not about the answer. A complaint about a text that the assistant did not write is 0.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from openclaw.judge.rules.languages import (
     read_signs,
     without_han,
 )
+from openclaw.judge.rules.own_texts import ABOUT_OTHERS, without_own_texts
 from openclaw.judge.rules.renderings import result_of_user
 from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result, read_tool_results
@@ -75,8 +76,8 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v5"
-    hint_prompt_name = "rules-v5"
+    prompt_name = "rules-v6"
+    hint_prompt_name = "rules-v6"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -164,6 +165,9 @@ def _vote_on_message(comment: str, asked: str, response: str) -> Vote:
     if response.rstrip().endswith(("?", "?")) and _REPLY.match(comment):
         return Vote(score=0, text=REPLY)
     conversation = f"{asked}\n{response}"
+    comment = without_own_texts(comment, language_of(comment, conversation), asked, response)
+    if not comment:
+        return Vote(score=0, text=ABOUT_OTHERS)
     score, why = _feedback(comment, conversation)
     if score > 0 and (rest := takes_back(comment, conversation)):
         return Vote(score=-1, text=f"praise, and a wish for another form: {rest}")

@@ -81,7 +81,7 @@ async def test_a_judged_turn_has_its_judgement_and_its_sample(
         "eval",
         -1.0,
         "rules",
-        "rules-v5",
+        "rules-v6",
     )
     assert [vote.score for vote in judgement.votes] == [-1, -1, -1]
     sample = store.samples.of_turn(turn.id)

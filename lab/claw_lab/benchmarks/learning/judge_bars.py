@@ -7,7 +7,8 @@ Prints one JSON object: shares, and processor milliseconds a judged turn. It rea
 `held_out` of the lists in tests/openclaw/judge/data, and both parts of the replies of judge models, whose parser is
 exact. Languages with fewer than nine lines are excluded from the smallest share. `written` are the lines of
 data/written, which are harder: indirect complaints, and requests that mention lengths, mistakes and thanks. `form`
-are those of data/form: complaints about form, and messages that mention its words.
+are those of data/form: complaints about form, and messages that mention its words. `own_texts` are those of
+data/own_texts: requests about texts of other people, and complaints in similar words.
 """
 
 from __future__ import annotations
@@ -181,6 +182,16 @@ def of_form(clock: Clock) -> dict[str, Any]:
     }
 
 
+def of_own_texts(clock: Clock) -> dict[str, Any]:
+    """Returns shares of data/own_texts: requests and remarks judged at all; complaints judged right and wrongly."""
+    pairs = [(row["label"], clock.score(of_person(row))) for row in rows("own_texts/held_out.jsonl")]
+    others = [score != 0 for label, score in pairs if label == 0]
+    return {
+        "others": {"lines": len(others), "judged": share(others)},
+        "complaints": signs([pair for pair in pairs if pair[0] < 0]),
+    }
+
+
 def asked_form(hint: str) -> str | None:
     """Returns the kind of complaint whose plain sentence begins a hint; None if there is none."""
     pole = asked_plainly(hint)
@@ -230,6 +241,7 @@ def measure(judge: Judge = RULES) -> dict[str, Any]:
         "milliseconds_a_turn": round(1000 * clock.spent / clock.turns, 2),
         "written": of_written(Clock(judge)),
         "form": of_form(Clock(judge)),
+        "own_texts": of_own_texts(Clock(judge)),
         "largest_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
