@@ -48,7 +48,7 @@ fast_on_this_cpu() {
   cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
   half=$((cores > 16 ? 8 : cores > 3 ? cores / 2 : 1))
   # shellcheck disable=SC2034  # read by the script
-  FAST=(--engine-threads "$half" --train-threads "$half")
+  FAST=(--engine-threads "$half" --train-threads "$half" --use-idle-processors)
   if ! multiplies_in_bf16; then return; fi
   if [ ! -f "$config" ] || grep -qE '"(torch_)?dtype": *"bfloat16"' "$config"; then FAST+=(--bf16); fi
 }

@@ -19,7 +19,7 @@ from typing import cast
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
-from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, requests
+from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, wishes
 from openclaw.store.dreams import Dream
 from openclaw.types import Message
 
@@ -83,7 +83,7 @@ def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
 
 @functools.cache
 def _places() -> Mapping[str, Place]:
-    return {one.id: one.place for one in requests()}
+    return {one.id: one.place for one in wishes()}
 
 
 def asks_for_long(theme: str) -> bool:
@@ -151,7 +151,7 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
         held_out: return those excluded from contrasts, instead of the others.
     """
     theme, contrary = _CONTRARY[pole]
-    contrary_wishes = [one for one in requests() if (one.theme, one.pole) == (theme, contrary)]
+    contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
     kept_out: set[str] = set()
     for place in WORDINGS:
         ids = [one.id for one in contrary_wishes if one.place == place]

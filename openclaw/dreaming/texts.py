@@ -97,12 +97,6 @@ def wishes() -> tuple[ShippedWish, ...]:
 
 
 @functools.cache
-def requests() -> tuple[ShippedWish, ...]:
-    """Returns all explicit wishes, and further English wordings that are only used as requests for the opposite."""
-    return *wishes(), *(ShippedWish(**row) for row in rows_of("requests.jsonl"))
-
-
-@functools.cache
 def others() -> tuple[OtherPrompt, ...]:
     """Returns all prompts of other kinds, in the order of the file."""
     return tuple(

@@ -34,6 +34,11 @@ class ClusterArguments:
         ],
     )
     train_threads: int = flag(1, "CPU threads per training process", least=1)
+    use_idle_processors: bool = flag(
+        False,
+        "engines and training processes on the CPU take more threads than --engine-threads and --train-threads while "
+        "nobody else uses the processors",
+    )
     train_nice: int = flag(
         5, "added to the niceness of training processes that use the CPU, 0 to 19", least=0
     )

@@ -4,7 +4,6 @@ that works."""
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import psutil
@@ -12,6 +11,7 @@ import psutil
 from slime.errors import ConfigError
 from slime.plan.hardware import GIB
 from slime.plan.shape import FAMILIES, Shape, read_config, shape_of
+from slime.utils.idle_processors import usable_cpus
 
 if TYPE_CHECKING:
     from slime.flags.sides import ServingSide
@@ -117,8 +117,3 @@ def dense_shape(folder: str) -> Shape | None:
     except ConfigError:
         return None
     return None if shape.experts or shape.linear_attention else shape
-
-
-def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,11 +18,12 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
-from slime.plan.gate_engine import check_gate_engine, tell_gate_engine, usable_cpus
+from slime.plan.gate_engine import check_gate_engine, tell_gate_engine
 from slime.plan.model_servers import GATE, ModelServers, model_servers
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import BundleSite, Placement
+from slime.utils.idle_processors import usable_cpus
 from slime.weights.cpu_dtype import dtype_on_cpu
 from slime.weights.versions import live_file
 
@@ -183,6 +184,8 @@ def engine_spec(
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
         command += ["--record-as", str(records.record_path(folder, name).with_suffix(""))]
+        if args.use_idle_processors and not server.gpus:
+            command.append("--use-idle-processors")
         if policy and not server.gpus:
             command += ["--dtype", dtype_on_cpu(args.bf16, Path(args.run_dir))]
     if args.rollout_backend == "embedded" or not server.gpus:

@@ -54,6 +54,7 @@ from slime.training.core.user_hooks import postprocess
 from slime.training.persistence import Persistent
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample, trajectories_of
+from slime.utils.idle_processors import IdleProcessors
 from slime.utils.logging import event
 from slime.utils.sdpa import without_cudnn
 from slime.weights.probe import Probe, probe_ids
@@ -101,6 +102,7 @@ class Backend(Persistent):
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0
         torch.set_num_threads(args.train_threads)
+        self.threads = IdleProcessors(args.train_threads) if args.use_idle_processors and not on_gpu else None
         without_cudnn()
         self.mesh = join(rank, world_size, on_gpu, init_method, store, one_node=args.actor_num_nodes == 1)
         self.device = device_of(self.mesh)
@@ -124,6 +126,11 @@ class Backend(Persistent):
                 args, self.replica, self.model, self.reference, first, self.load_frozen
             )
         self.writer = CheckpointWriter(args.save, in_background=args.async_save)
+
+    def divide_processors(self) -> None:
+        """Takes idle processors, or gives back those that others need now, if --use-idle-processors is set."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads.count())
 
     @property
     def model(self) -> TrainedModel:
@@ -330,6 +337,7 @@ class Trainer(Backend):
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
         for number, step in enumerate(schedule.steps):
+            self.divide_processors()
             self._add_reference(step, data)
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
@@ -413,6 +421,7 @@ class Trainer(Backend):
                 self.device,
                 teach,
                 Following.of(number, step, data),
+                self.divide_processors,
             )
             metrics = forward_backward(learner, inputs, report)
             loss = metrics.get("loss", 0.0) + metrics.get(LOSS_OF_FOLLOWERS, 0.0)

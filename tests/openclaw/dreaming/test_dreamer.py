@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 
 from openclaw.common.plain_sentences import Pole, all_plain_sentences
-from openclaw.dreaming import anchors, contrasts, measures
+from openclaw.dreaming import anchors, contrasts, measures, texts
 from openclaw.dreaming.anchors import FACTS, AnchorPrompt
 from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import (
@@ -28,7 +28,7 @@ from openclaw.dreaming.dreamer import (
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS, Planner
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import ShippedWish, everyday, requests
+from openclaw.dreaming.texts import ShippedWish, everyday
 from openclaw.dreaming.wishes import Wish
 from openclaw.methods.hinted_prompt import HINT_HEADER, HintedPrompts
 from openclaw.store import RolloutStore
@@ -188,7 +188,7 @@ def test_a_complaint_of_a_contrast_follows_the_dreams_answer_without_the_token_t
 
 
 def test_opposite_requests_are_also_trained_along_the_answers_of_dreams() -> None:
-    wordings = [wish for wish in requests() if (wish.theme, wish.pole) == ("length", "long")]
+    wordings = [wish for wish in texts.wishes() if (wish.theme, wish.pole) == ("length", "long")]
     questions = [prompt.id for prompt in everyday()[:2]]
     held = [
         Dream(
@@ -240,7 +240,7 @@ def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dre
 
 @functools.cache
 def requests_by_id() -> dict[str, ShippedWish]:
-    return {wish.id: wish for wish in requests()}
+    return {wish.id: wish for wish in texts.wishes()}
 
 
 def test_a_contrast_whose_answer_lacks_the_requested_form_is_not_kept(

@@ -41,11 +41,16 @@ class Counters:
 class Engine:
     """Continuous batching over one model. `version`: the live weight version, recorded for every token.
 
+    `threads`: returns the number of threads for the next step.
     `adapters`: most adapters in memory at a time; 0: the engine serves none.
     """
 
     def __init__(
-        self, model: ServedModel, limits: SchedulerLimits, threads: int = 1, adapters: int = 0
+        self,
+        model: ServedModel,
+        limits: SchedulerLimits,
+        threads: Callable[[], int] = lambda: 1,
+        adapters: int = 0,
     ) -> None:
         self.model = model
         self.scheduler = Scheduler(limits)
@@ -58,7 +63,7 @@ class Engine:
         self.paused = False
         self.released = False
         self.last_step = time.monotonic()
-        self._threads = threads
+        self._threads, self._last_threads = threads, 0
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
         self._stopping = False
@@ -139,7 +144,6 @@ class Engine:
     # Called by the decode thread.
 
     def _loop(self) -> None:
-        torch.set_num_threads(self._threads)
         with torch.inference_mode():
             while not self._stopping:
                 self._wake.clear()
@@ -166,8 +170,14 @@ class Engine:
                 self._finish(sequence, failure(f"engine step failed: {first_line(error)}"))
             self.on_progress(victims)
 
+    def _set_threads(self) -> None:
+        if (count := self._threads()) != self._last_threads:
+            torch.set_num_threads(count)
+            self._last_threads = count
+
     def step(self, step: EngineStep) -> None:
         """Schedules, runs, samples, publishes."""
+        self._set_threads()
         step.assemble(self.scheduler, self.model)
         if not step.ids:
             return

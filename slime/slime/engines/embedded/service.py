@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from slime.engines.embedded.text import StopStrings, load_tokenizer
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
 from slime.engines.weights_file import FirstWeights, first_weights
+from slime.utils.idle_processors import IdleProcessors
 
 CPU_STORE_BYTES = 1 << 30
 
@@ -45,8 +47,23 @@ class EngineService:
         )
         kept = _budget(self.model.device) // 2
         limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total, kept)
-        self.engine = Engine(self.model, limits, args.threads, args.max_loaded_adapters)
+        self.trying = False
+        self.engine = Engine(
+            self.model, limits, self.threads_unless(lambda: self.trying), args.max_loaded_adapters
+        )
         self.engine.version = lambda: self.weights.live.version
+
+    def threads_unless(self, other_computes: Callable[[], bool]) -> Callable[[], int]:
+        """Returns a function that returns the number of threads for the next step of an engine of this process.
+
+        Args:
+            other_computes: whether another engine of this process computes, too; then neither takes idle processors.
+        """
+        args = self.args
+        if not args.use_idle_processors or self.model.device.type != "cpu":
+            return lambda: args.threads
+        processors = IdleProcessors(args.threads)
+        return lambda: args.threads if other_computes() else processors.count()
 
     @property
     def adapters(self) -> AdapterTable:

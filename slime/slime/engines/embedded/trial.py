@@ -62,9 +62,9 @@ class WeightTrial:
                 model.tensors[name].data = tensor
             try:
                 total = sum(map(len, request.prompts)) + len(request.prompts) * request.max_new_tokens
-                core = Engine(
-                    model, SchedulerLimits(ROWS, PROMPT_TOKENS_A_STEP, total), self._service.args.threads
-                )
+                limits = SchedulerLimits(ROWS, PROMPT_TOKENS_A_STEP, total)
+                core = Engine(model, limits, self._service.threads_unless(self._serves))
+                self._service.trying = True
                 if request.temperature > 0:
                     answers = sampled_answers(self._service, core, request, check)
                 else:
@@ -72,9 +72,13 @@ class WeightTrial:
                         self._service, core, request.prompts, request.max_new_tokens, request.drafts, check
                     )
             finally:
+                self._service.trying = False
                 for tensor in model.tensors.values():
                     tensor.data = torch.empty(0)
         return [self._answer(one) for one in answers]
+
+    def _serves(self) -> bool:
+        return self._service.engine.scheduler.has_work
 
     def _tensors(self, request: TryRequest, model: ServedModel) -> dict[str, Tensor]:
         if request.model_path is None:

@@ -58,6 +58,7 @@ class StepInputs:
         denominator: number of samples in the whole step, or of tokens with --calculate-per-token-loss.
         teach: (number of the micro-batch, pack, distribution) -> a teacher's log-probs of likely ids.
         following: the micro-batches whose samples follow only their teacher.
+        before_backward: called before the backward pass of every micro-batch.
     """
 
     args: Arguments
@@ -68,6 +69,7 @@ class StepInputs:
     device: torch.device
     teach: Teach | None = None
     following: Following = field(default_factory=Following)
+    before_backward: Callable[[], object] = lambda: None
 
     def packs(self) -> list[PackedBatch]:
         """Returns each micro-batch as one flat sequence, in the layout that the loss needs."""
@@ -139,6 +141,7 @@ def forward_backward(
         metrics.append({name: value.detach() for name, value in output.metrics.items()})
         if log_probs is not None:
             seen_log_probs.append((inputs.micro_batches[number], trained, log_probs.detach()))
+        inputs.before_backward()
         return output.loss
 
     learner.accumulate(inputs.packs(), loss_of)
