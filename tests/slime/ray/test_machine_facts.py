@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,7 @@ def test_engines_without_access_to_the_run_folder_need_a_broadcast(
 def test_a_remote_engine_listens_on_its_machines_address_and_has_its_own_folder(tmp_path: Path) -> None:
     args: Any = SimpleNamespace(
         run_dir=str(tmp_path), engine_port=0, rollout_backend="embedded", engine_threads=1, engine_start_limit=9.0,
+        use_idle_processors=True, bf16=False,
         max_running_requests=None, context_length=None, chunked_prefill_size=None, prm_context_length=None,
     )  # fmt: skip
     server = ModelServers("rollout", "engine", "engine", "/model", 2, 1)
@@ -82,6 +84,10 @@ def test_a_remote_engine_listens_on_its_machines_address_and_has_its_own_folder(
     assert (spec.name, spec.machine, spec.url) == ("engine-1", "fd00::2", "http://[fd00::2]:21007")
     assert spec.command[0] == "/node/python" and spec.command[spec.command.index("--host") + 1] == "fd00::2"
     assert str(tmp_path / "there" / "processes" / "engine-1") in spec.command
+    assert "--use-idle-processors" not in spec.command  # it has GPUs
+    on_cpu = engine_spec(args, replace(server, gpus=0), 1, None, host)  # type: ignore[arg-type]
+    assert on_cpu.command[on_cpu.command.index("--threads") + 1] == "1"
+    assert "--use-idle-processors" in on_cpu.command
 
 
 def test_remote_engines_are_found_through_the_run_folder(tmp_path: Path) -> None:
