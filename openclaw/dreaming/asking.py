@@ -1,4 +1,4 @@
-"""Requests answers and log-probs from the serving engines, few at a time so that people are served first."""
+"""Requests answers and log-probs from the serving engines, with a priority below that of people's requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 T = TypeVar("T")
-IN_FLIGHT, IDLE_IN_FLIGHT = 16, 1
+IN_FLIGHT, IDLE_IN_FLIGHT = 32, 1
 """Concurrent requests while a batch waits, and while none waits."""
 READY_SECONDS = 30.0
 """Longest wait for an engine."""
@@ -114,6 +114,7 @@ class Engines:
             stop_ids=self._stop_ids,
             log_probs=False,
             adapter=self._adapter,
+            gives_way=True,
         )
         generation = Generation(self._client, request, request.id)
         async for _increment in generation.run():

@@ -230,7 +230,7 @@ class Dreamer:
     def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
         """Adds stored dreams, anchors and measurements to the night."""
         newest = NEWEST * self._settings.dream_prompts
-        shares, kept = [], []
+        shares, kept, is_measured = [], [], not self._is_update_in_flight(demand)
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
             for wish in own_wishes:
@@ -240,14 +240,13 @@ class Dreamer:
                 if dreams and weight:
                     night.dreams.setdefault(person, []).extend(dreams)
                     looks = self._of(model, wish, demand.rollout_id, "look")
+                    is_measured &= any(look.rollout_id == demand.rollout_id for look in looks)
                     shares.append(self._learned(wish, [look for look in looks if not look.theme]))
                     kept.append(measures.share_kept([look for look in looks if look.theme], self._obeys))
-        known = [share for share in shares if share is not None]
-        night.learned = min(known) if known and len(known) == len(shares) else None
-        night.kept = min((share for share in kept if share is not None), default=None)
-        if self._store.samples.has_update_in_flight(self._trainer, except_rollout_id=demand.rollout_id):
-            # The engines have answered with the version before that update, so its steps would follow twice.
-            night.learned = night.kept = None
+        if is_measured:
+            known = [share for share in shares if share is not None]
+            night.learned = min(known) if known and len(known) == len(shares) else None
+            night.kept = min((share for share in kept if share is not None), default=None)
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
@@ -335,8 +334,15 @@ class Dreamer:
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
             plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
+        if self._is_update_in_flight(demand):
+            return plans
         contrary = planner.contrary_looks(wish) if self._settings.dream_anchors else []
         return plans + planner.looks(wish, demand.rollout_id) + contrary
+
+    def _is_update_in_flight(self, demand: Demand) -> bool:
+        """Returns whether the update of an earlier batch is neither live nor rejected. Until then the engines answer
+        with the version before it: the steps that they seem to need would follow twice."""
+        return self._store.samples.has_update_in_flight(self._trainer, except_rollout_id=demand.rollout_id)
 
     def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], is_idle: bool = False) -> int:
         """Samples answers and stores the kept ones; returns the number of samples. Raises EngineError."""

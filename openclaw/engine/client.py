@@ -28,6 +28,8 @@ from openclaw.errors import ClientError, EngineError
 
 READ_WHOLE_BYTES = 8 << 10
 """Shorter events are always parsed completely."""
+LAST = {"priority": -1}
+"""Field of a request that nobody waits for, so that an engine serves others first; SGLang's name."""
 SKIPPED = "skipped"
 """Field of an event: the number of ids and log-probs omitted at the start of its lists."""
 _KEYS = (b'"output_ids":', b'"output_token_logprobs":')
@@ -367,6 +369,7 @@ class EngineClient:
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
             "return_logprob": True,
             "logprob_start_len": len(prompt_ids) - 1,
+            **LAST,
         }
         if adapter is not None and not adapter.is_base:
             counts = await self.counts_adapters(url)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from openclaw.engine.adapters import Adapter
-from openclaw.engine.client import REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
+from openclaw.engine.client import LAST, REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ class EngineRequest:
     log_probs: whether to return log-probs of the sampled tokens; top_log_probs: number of best tokens to return.
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
     adapter: the adapter that answers; None: the base model.
+    gives_way: engines that support priorities serve others first.
     """
 
     id: str
@@ -42,6 +43,7 @@ class EngineRequest:
     join_key: str | None = None
     repeated: bool = False
     adapter: Adapter | None = None
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class Generation:
             "top_logprobs_num": request.top_log_probs,
             "stream": True,
             "rid": request.id,
+            **(LAST if request.gives_way else {}),
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:

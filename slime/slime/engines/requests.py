@@ -128,7 +128,8 @@ class GenerateRequest(_Body):
     answer's `meta_info` repeats it. `join_key`: if the connection breaks, sampling continues for a while; the same
     request with `join` then gets the answer from its beginning. An abort ends it. Only the embedded engine supports
     that (`"joins": true` in its model_info). `lora_path`: name of the adapter that answers, as in SGLang; None: the
-    base model.
+    base model. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
+    --enable-priority-scheduling; vLLM's engine ignores it).
     """
 
     input_ids: list[int] | None = None
@@ -146,6 +147,7 @@ class GenerateRequest(_Body):
     join_key: str | None = None
     join: bool = False
     lora_path: str | None = Field(default=None, min_length=1)
+    priority: int = 0
 
     @field_validator("sampling_params", mode="before")
     @classmethod

@@ -235,7 +235,9 @@ def test_held_out_opposite_requests_measure_the_loss(
 
 def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dream]:
     (wish,) = (statement.text for statement in demand.asked["ann"])
-    return dreamer._store.dreams.of_wish("trainer", prompts.model(False), "ann", wish, 0, "look")
+    return dreamer._store.dreams.of_wish(
+        "trainer", prompts.model(False), "ann", wish, demand.rollout_id, "look"
+    )
 
 
 @functools.cache
@@ -402,16 +404,21 @@ def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
 
 
 def test_a_wish_is_not_measured_while_the_update_before_it_is_not_live(
-    dreamer: Dreamer, store: RolloutStore, brief: Demand, make_sample: Callable[..., Turn]
+    dreamer: Dreamer,
+    prompts: HintedPrompts,
+    store: RolloutStore,
+    brief: Demand,
+    make_sample: Callable[..., Turn],
 ) -> None:
     assert dreamer.night(brief).learned == 1.0
     make_sample()
     store.samples.lease(0, 1, trainer="trainer")
     assert dreamer.night(brief).learned == 1.0, "the own batch does not count"
-    following = dataclasses.replace(brief, rollout_id=1)
+    following = dataclasses.replace(brief, rollout_id=1, complained=frozenset())
     assert (dreamer.night(following).learned, dreamer.night(following).kept) == (None, None)
+    assert {look.rollout_id for look in _looks(dreamer, prompts, following)} == {0}, "sampled for nothing"
     store.samples.commit_lease(0, version=1, trainer="trainer")
-    assert dreamer.night(following).learned == 1.0
+    assert dreamer.night(dataclasses.replace(following, rollout_id=2)).learned == 1.0
 
 
 def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_probs(

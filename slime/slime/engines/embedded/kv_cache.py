@@ -1,10 +1,10 @@
 """Storage of keys and values.
 
 A prompt is prefilled into separate buffers (`PrefillCache`). A decoding sequence is one row of a `Slab`: all
-sequences of one length class, without gaps, so that one attention call over a view serves them all. Classes double in
-length; a full row moves to the next class. The keys and values of a finished sequence are copied for prompts with the
-same prefix (`prefixes.py`), until the weights are replaced: no key or value of older weights is used for a later
-request.
+sequences of one length class, without gaps, so that one attention call over a view serves them all. Sequences that give
+way have slabs of their own, which a step can omit. Classes double in length; a full row moves to the next class. The
+keys and values of a finished sequence are copied for prompts with the same prefix (`prefixes.py`), until the weights
+are replaced: no key or value of older weights is used for a later request.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def length_class(length: int) -> int:
 
 
 class KVStore:
-    """All slabs, by length class, and the number of reserved tokens."""
+    """All slabs, by length class and whether their rows give way to others."""
 
     def __init__(self) -> None:
-        self.slabs: dict[int, Slab[Sequence]] = {}
+        self.slabs: dict[tuple[int, bool], Slab[Sequence]] = {}
 
     def insert(self, sequence: Sequence, stored: Mapping[int, LayerView]) -> None:
         size = length_class(sequence.cached + 1)
-        self.slabs.setdefault(size, Slab(size)).add(sequence, stored)
+        self.slabs.setdefault((size, sequence.gives_way), Slab(size)).add(sequence, stored)
 
     def make_room(self, sequence: Sequence) -> None:
         """Moves a row whose slab is full to the next class."""
@@ -49,7 +49,7 @@ class KVStore:
             slab = sequence.slab
             slab.remove(sequence, wipe)
             if not slab.rows:
-                del self.slabs[slab.size]
+                del self.slabs[slab.size, sequence.gives_way]
 
     @property
     def rows(self) -> int:

@@ -1,5 +1,9 @@
 """Chooses the requests of the next step: admission, fair sharing of prompt tokens, retraction when the KV store is
-full."""
+full.
+
+Requests that give way (dreams, which no person waits for) take at most half of the places, are retracted first, and
+while another one is served are part of only every third step.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ from dataclasses import dataclass
 from slime.engines.embedded.kv_cache import KVStore, length_class, reserved
 from slime.engines.embedded.prefixes import Prefixes
 from slime.engines.embedded.sequence import Sequence
-from slime.engines.embedded.slab import PrefillCache
+from slime.engines.embedded.slab import PrefillCache, Slab
 
 MOST_RESTARTS = 3
+STEPS_OF_OTHERS = 3
+"""While others are served, requests that give way are part of one step in so many."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,17 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self._passed: list[Sequence] = []
         self.prefilling: list[Sequence] = []
+        self._steps = 0
+        self._omits = False
 
     @property
     def decoding(self) -> list[Sequence]:
         return [row for slab in self.store.slabs.values() for row in slab.rows]
+
+    @property
+    def slabs(self) -> list[Slab[Sequence]]:
+        """Returns the slabs whose rows are decoded in the planned step."""
+        return [slab for (_, gives_way), slab in self.store.slabs.items() if not (gives_way and self._omits)]
 
     @property
     def active(self) -> list[Sequence]:
@@ -80,13 +93,18 @@ class Scheduler:
         return sum(reserved(s) for s in self.active)
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        self.waiting.insert(
+            len(self.waiting) if sequence.gives_way else self._first_that_gives_way(), sequence
+        )
 
     def plan(self) -> list[Chunk]:
         """Plans a step: makes room for decoding rows, admits requests, and distributes the prompt tokens."""
         self._make_room()
         self._admit()
-        return share(self.prefilling, self.limits.prefill)
+        self._steps += 1
+        self._omits = self._steps % STEPS_OF_OTHERS != 0 and any(not one.gives_way for one in self.active)
+        now = [one for one in self.prefilling if not (one.gives_way and self._omits)]
+        return share(now, self.limits.prefill)
 
     def start_decoding(self, sequence: Sequence) -> None:
         """Moves keys and values of a prefilled prompt into a slab."""
@@ -112,7 +130,7 @@ class Scheduler:
         """Returns an admitted sequence to the front of the queue; its keys and values are computed again later."""
         self.drop(sequence)
         sequence.retractions += 1
-        self.waiting.appendleft(sequence)
+        self.waiting.insert(self._first_that_gives_way() if sequence.gives_way else 0, sequence)
 
     def retract_all(self) -> None:
         for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
@@ -161,18 +179,29 @@ class Scheduler:
         active = self.active
         total = self.tokens_reserved
         while total > self.limits.total and len(active) > 1:
-            youngest = max(active, key=lambda s: s.created)
+            youngest = max(active, key=lambda s: (s.gives_way, s.created))
             active.remove(youngest)
             total -= reserved(youngest)
             self.retract(youngest)
+        if not self.waiting or self.waiting[0].gives_way:
+            return
+        total += reserved(self.waiting[0])
+        for sequence in sorted(filter(lambda s: s.gives_way, active), key=lambda s: s.created, reverse=True):
+            if total <= self.limits.total and len(active) < self.limits.running:
+                break
+            active.remove(sequence)
+            total -= reserved(sequence)
+            self.retract(sequence)
 
     def _admit(self) -> None:
-        """Admits requests in order of arrival; those whose adapter is not in memory are skipped."""
+        """Admits requests in order of arrival, those that give way after all others; those whose adapter is not in
+        memory are skipped."""
         running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
+        places = max(1, self.limits.running // 2) - sum(one.gives_way for one in self.active)
         while self.waiting and running < self.limits.running:
             sequence = self.waiting[0]
             need = length_class(sequence.length + 1)
-            if running and total + need > self.limits.total:
+            if (running and total + need > self.limits.total) or (sequence.gives_way and places <= 0):
                 break
             self.waiting.popleft()
             if sequence.adapter is not None and not self.is_ready(sequence.adapter):
@@ -180,9 +209,13 @@ class Scheduler:
                 continue
             self._begin(sequence)
             self.prefilling.append(sequence)
-            running, total = running + 1, total + need
+            running, total, places = running + 1, total + need, places - sequence.gives_way
         self.waiting.extendleft(reversed(self._passed))
         self._passed.clear()
+
+    def _first_that_gives_way(self) -> int:
+        """Returns the number of waiting requests before the first that gives way."""
+        return next((i for i, one in enumerate(self.waiting) if one.gives_way), len(self.waiting))
 
     def _begin(self, sequence: Sequence) -> None:
         """Gives an admitted sequence its cache, filled with a cached prefix. The last token is always computed, and

@@ -48,6 +48,8 @@ class Sequence:
     images: PromptImages | None = None
     adapter: str | None = None
     """Name of the adapter that answers; None: the base model."""
+    gives_way: bool = False
+    """Whether others are served first."""
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)

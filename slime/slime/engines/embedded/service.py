@@ -113,6 +113,7 @@ class EngineService:
             stop_strings=stops,
             images=images_of_prompt(request.image_data, len(prompt), self.model.placed),
             adapter=request.lora_path,
+            gives_way=request.priority < 0,
         )
 
     def _prompt(self, request: GenerateRequest) -> list[int]:

@@ -53,7 +53,7 @@ class EngineStep:
         """Fills the step with the scheduler's plan; it stays empty if nothing can run. A prompt's images are encoded
         together with its first token, by the same weights."""
         self.chunks = scheduler.plan()
-        for slab in scheduler.store.slabs.values():
+        for slab in scheduler.slabs:
             self._add_rows(slab, model.device)
         for chunk in self.chunks:
             if chunk.first == 0 and chunk.sequence.images is not None:

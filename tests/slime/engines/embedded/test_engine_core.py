@@ -40,6 +40,7 @@ def run(service: EngineService, sequences: list[Sequence], timeout: float = 30.0
 def request(service: EngineService, prompt: list[int], **params) -> Sequence:
     start = params.pop("logprob_start_len", -1)
     body = {"input_ids": prompt, "return_logprob": True, "logprob_start_len": start}
+    body["priority"] = params.pop("priority", 0)
     body["sampling_params"] = {"ignore_eos": True, **params}
     return service.sequence(GenerateRequest.model_validate(body))
 
@@ -277,3 +278,54 @@ def test_kv_cache_rows_stay_compact_and_keep_their_values():
 
 def test_length_classes_are_powers_of_two():
     assert [length_class(n) for n in (1, 256, 257, 5000)] == [256, 256, 512, 8192]
+
+
+def in_steps(service: EngineService, count: int, *rows: Sequence) -> list[list[int]]:
+    """Adds the sequences and returns how many tokens each has after each of `count` steps."""
+    for row in rows:
+        service.engine.scheduler.add(row)
+    lengths = []
+    with torch.inference_mode():
+        for _ in range(count):
+            service.engine.step(EngineStep())
+            lengths.append([len(row.output_ids) for row in rows])
+    return lengths
+
+
+def test_requests_that_give_way_take_every_third_step_beside_others(service_of, model_path):
+    service = service_of(model_path)
+    dream = request(service, prompt_of(5), max_new_tokens=100, priority=-1)
+    assert in_steps(service, 4, dream)[-1] == [4]
+    person = request(service, prompt_of(6), max_new_tokens=10)
+    steps = in_steps(service, 9, person)
+    assert [row[0] for row in steps] == [1, 2, 3, 4, 5, 6, 7, 8, 9] and len(dream.output_ids) == 4 + 3
+    in_steps(service, 6)
+    assert person.finish and len(dream.output_ids) >= 4 + 3 + 5
+
+
+def test_answers_do_not_depend_on_the_requests_that_give_way(service_of, model_path):
+    alone = request(service_of(model_path), prompt_of(9), max_new_tokens=20, temperature=0.0)
+    service = service_of(model_path)
+    run(service, [alone])
+    dreams = [
+        request(service, prompt_of(300, n), max_new_tokens=40, priority=-1, temperature=0.0) for n in range(3)
+    ]
+    beside = request(service, prompt_of(9), max_new_tokens=20, temperature=0.0)
+    run(service, [*dreams, beside])
+    assert beside.output_ids == alone.output_ids
+    again = request(service, prompt_of(300, 1), max_new_tokens=40, temperature=0.0)
+    run(service, [again])
+    assert dreams[1].output_ids == again.output_ids
+
+
+def test_requests_that_give_way_leave_room_for_others(service_of, model_path):
+    service = service_of(model_path, max_running_requests=4, max_total_tokens=1024)
+    dreams = [request(service, prompt_of(5, n), max_new_tokens=100, priority=-1) for n in range(5)]
+    in_steps(service, 2, *dreams)
+    assert [len(row.output_ids) for row in dreams] == [2, 2, 0, 0, 0], "at most half of the places"
+    people = [request(service, prompt_of(6, n), max_new_tokens=9) for n in range(4)]
+    in_steps(service, 11, *people)
+    assert all(row.finish for row in people), "each step retracts one dream for the oldest waiting request"
+    assert not any(row.finish for row in dreams)
+    in_steps(service, 400)
+    assert all(len(row.output_ids) == 100 for row in dreams)
