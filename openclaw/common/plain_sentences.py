@@ -32,6 +32,11 @@ def asked_plainly(text: str) -> Pole | None:
     return next((pole for (pole, _), texts in _all().items() if text.startswith(texts)), None)
 
 
+def without_plain_sentence(text: str) -> str:
+    """Returns the text after the plain sentence with which it begins, or all of it."""
+    return text.removeprefix(max(filter(text.startswith, all_plain_sentences()), key=len, default="")).strip()
+
+
 @functools.cache
 def _all() -> Mapping[tuple[Pole, str], tuple[str, ...]]:
     lines = Path(__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()

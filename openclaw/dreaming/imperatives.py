@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from openclaw.common.answer_form import already_has, greets, is_list, is_long
-from openclaw.common.plain_sentences import Pole, asked_plainly
+from openclaw.common.plain_sentences import Pole, asked_plainly, without_plain_sentence
 from openclaw.common.wish_forms import forms_of
 from openclaw.common.wish_themes import wish_themes
 from openclaw.dreaming.themes import pole_of
@@ -43,6 +43,11 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     if themes == {"layout"} and is_list(answer):
         return None if _COUNTED.search(wish) else "prose"
     return None
+
+
+def is_in_words(wish: str, pole: Pole) -> bool:
+    """Returns whether phrases in the person's own words ask for the pole, so that no judge had to guess it."""
+    return pole in (_FORMS.get(form) for form in forms_of(without_plain_sentence(wish)))
 
 
 def _has(answer: str, pole: Pole) -> bool:

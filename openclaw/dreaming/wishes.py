@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from openclaw.common.plain_sentences import Pole
-from openclaw.dreaming.imperatives import named
+from openclaw.dreaming.imperatives import is_in_words, named
 from openclaw.dreaming.themes import alike, same_pole
 from openclaw.store.memory import Statement
 from openclaw.store.shares import Person
@@ -40,13 +40,18 @@ class Wish:
         If the form of one of the wishes is certain, wishes of uncertain form are dropped: a small teacher that reads
         them talks about the wish instead of obeying it, and the two kinds of dreams undo each other.
 
+        A judge sometimes guesses the opposite of what a person wrote. So a guess against two earlier wishes waits
+        until it is repeated.
+
         Args:
             asked: the oldest first.
             asked_pole: the form that a wish certainly asks for.
         """
         sure = {one: pole for one in asked if (pole := asked_pole(one)) is not None}
         kept: list[Statement] = []
-        for one in asked:
+        for number, one in enumerate(asked):
+            if _is_doubtful(one, asked[:number], sure):
+                continue
             left = [other for other in kept if not _replaces(one, other, sure)]
             if one in sure:
                 left = [other for other in left if other in sure]
@@ -69,6 +74,14 @@ def _replaces(newer: Statement, older: Statement, sure: Mapping[Statement, Pole]
         return newer not in sure and alike(older.text, newer.text) and not same_pole(older.text, newer.text)
     # The nearest shipped wishes of an uncertain one are right too seldom.
     return newer in sure and sure[newer] != sure[older] and _are_alike(older, newer, sure)
+
+
+def _is_doubtful(one: Statement, before: Sequence[Statement], sure: Mapping[Statement, Pole]) -> bool:
+    """Returns whether a judge guessed the form, and it contradicts at least two earlier wishes and repeats none."""
+    if one not in sure or is_in_words(one.text, sure[one]):
+        return False
+    same_kind = [sure[other] for other in before if other in sure and _are_alike(other, one, sure)]
+    return sure[one] not in same_kind and len(same_kind) >= 2
 
 
 def _are_alike(older: Statement, newer: Statement, sure: Mapping[Statement, Pole]) -> bool:

@@ -13,8 +13,8 @@ from typing import get_args
 
 import pytest
 
-from openclaw.common.plain_sentences import Pole, all_plain_sentences
-from openclaw.dreaming import anchors, contrasts, measures, texts
+from openclaw.common.plain_sentences import Pole, all_plain_sentences, plain_sentences
+from openclaw.dreaming import anchors, contrasts, imperatives, measures, texts
 from openclaw.dreaming.anchors import FACTS, AnchorPrompt
 from openclaw.dreaming.asking import Engines
 from openclaw.dreaming.dreamer import (
@@ -350,6 +350,27 @@ def test_two_wordings_of_a_wish_alternate_and_two_wishes_are_combined() -> None:
     assert both.text == "Shorter!\nSay hello first." and both.turn_ids == ("1", "3") and both.poles == ()
     (both,) = wishes(short, hello, turn1="short", turn3="greet")
     assert both.poles == ("short", "greet")
+
+
+def test_a_guess_against_two_earlier_wishes_waits_until_it_is_repeated() -> None:
+    def asked(text: str) -> Pole | None:
+        return imperatives.asked_pole(text, "")
+
+    def kept(*texts: str) -> list[str]:
+        said = [Statement(text, float(at), str(at)) for at, text in enumerate(texts)]
+        return [one.text for one in Wish.of_person("ann", said, lambda one: asked(one.text))]
+
+    short, guess = plain_sentences("short", "en")[0], plain_sentences("long", "en")[0]
+    words = f"{guess} not a whole page, i only get a minute"
+    assert asked(short) == "short" and asked(words) == "long"
+    assert kept(short, short, words) == [short, short]
+    assert kept(short, short, words, words) == [words]
+    assert kept(short, words) == [words], "one guess against one"
+    explicit = f"{guess} Please give me a longer answer with more detail."
+    assert kept(short, short, explicit) == [explicit]
+    assert kept(short, short, "Give me a longer answer with more detail.")[-1] != short, (
+        "no judge guessed this"
+    )
 
 
 def test_a_wish_of_uncertain_form_is_replaced_by_a_certain_one() -> None:
