@@ -29,7 +29,7 @@ from openclaw.errors import ClientError, EngineError
 READ_WHOLE_BYTES = 8 << 10
 """Shorter events are always parsed completely."""
 LAST = {"priority": -1}
-"""Field of a request that nobody waits for, so that an engine serves others first; SGLang's name."""
+"""Field of a request that no person waits for, so that an engine serves others first; SGLang's name."""
 SKIPPED = "skipped"
 """Field of an event: the number of ids and log-probs omitted at the start of its lists."""
 _KEYS = (b'"output_ids":', b'"output_token_logprobs":')

@@ -37,7 +37,7 @@ class ClusterArguments:
     use_idle_processors: bool = flag(
         False,
         "engines and training processes on the CPU take more threads than --engine-threads and --train-threads while "
-        "nobody else uses the processors",
+        "no other process uses the processors",
     )
     train_nice: int = flag(
         5, "added to the niceness of training processes that use the CPU, 0 to 19", least=0

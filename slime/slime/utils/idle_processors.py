@@ -1,7 +1,7 @@
 """How many threads to compute with on a machine that others use too.
 
 OpenMP divides a computation into equal parts and waits for the slowest. A thread that shares its processor with another
-process takes twice as long, so one thread too many more than halves the speed (SmolLM2-135M beside one busy trainer, two
+process takes twice as long, so one thread too many more than halves the speed (SmolLM2-135M with one busy trainer, two
 processors: 12 tokens/s with one thread, 5 with two; alone: 12 and 20).
 """
 
@@ -38,7 +38,7 @@ def seconds() -> tuple[float, float, float]:
 
 
 class IdleProcessors:
-    """Counts the processors that this process uses or that nobody uses.
+    """Counts the processors that this process uses or that are idle.
 
     Args:
         least: threads that this process always may use.

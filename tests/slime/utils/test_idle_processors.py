@@ -1,4 +1,4 @@
-"""Tests how many threads a computation takes beside others, in the measurement, the engine and the trainer."""
+"""Tests how many threads a computation takes next to others, in the measurement, the engine and the trainer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class EmbeddedArguments:
     max_total_tokens: int | None = flag(None, "most tokens in the KV cache (default: by memory)", least=1)
     threads: int = flag(1, "CPU threads of one forward pass", least=1)
     use_idle_processors: bool = flag(
-        False, "take more threads than --threads while nobody else uses the processors"
+        False, "take more threads than --threads while no other process uses the processors"
     )
     nice: int = flag(0, "increment of the process's niceness", least=0, most=19)
     device: str = flag("auto", "device of the model", choices=("auto", "cpu", "cuda"))

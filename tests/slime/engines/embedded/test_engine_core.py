@@ -292,7 +292,7 @@ def in_steps(service: EngineService, count: int, *rows: Sequence) -> list[list[i
     return lengths
 
 
-def test_requests_that_give_way_take_every_third_step_beside_others(service_of, model_path):
+def test_requests_that_give_way_take_every_third_step_of_others(service_of, model_path):
     service = service_of(model_path)
     dream = request(service, prompt_of(5), max_new_tokens=100, priority=-1)
     assert in_steps(service, 4, dream)[-1] == [4]
@@ -310,9 +310,9 @@ def test_answers_do_not_depend_on_the_requests_that_give_way(service_of, model_p
     dreams = [
         request(service, prompt_of(300, n), max_new_tokens=40, priority=-1, temperature=0.0) for n in range(3)
     ]
-    beside = request(service, prompt_of(9), max_new_tokens=20, temperature=0.0)
-    run(service, [*dreams, beside])
-    assert beside.output_ids == alone.output_ids
+    among = request(service, prompt_of(9), max_new_tokens=20, temperature=0.0)
+    run(service, [*dreams, among])
+    assert among.output_ids == alone.output_ids
     again = request(service, prompt_of(300, 1), max_new_tokens=40, temperature=0.0)
     run(service, [again])
     assert dreams[1].output_ids == again.output_ids
