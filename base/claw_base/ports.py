@@ -29,13 +29,13 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except socket.gaierror as error:
         raise ConfigError(
-            f"{host} is neither an address nor a name that is known here ({error.strerror}): give one of this machine's, "
-            "or 127.0.0.1 (--host, HOST=...)"
+            f"{host} is neither an IP address nor a host name that this machine can resolve ({error.strerror}): give an "
+            "address of this machine, or 127.0.0.1 (--host, HOST=...)"
         ) from error
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise ConfigError(
-                f"{host} is not an address of this machine: give one of its own, or 127.0.0.1 (--host, HOST=...)"
+                f"{host} is not an address of this machine: give one of its addresses, or 127.0.0.1 (--host, HOST=...)"
             ) from error
         reason = error.strerror or error
         raise ConfigError(

@@ -168,7 +168,7 @@ def _backup(asked: Backup) -> dict[str, int]:
     from openclaw.store.copies import backup
 
     if asked.rl_buffer_url:
-        raise StoreError("backup copies a SQLite buffer; of a PostgreSQL one, pg_dump does")
+        raise StoreError("backup supports only SQLite; use pg_dump for a PostgreSQL buffer")
     return backup(Path(asked.buffer), asked.file)
 
 

@@ -93,5 +93,5 @@ def _wipe(file: Path) -> None:
         return
     except OSError as error:
         raise StoreError(
-            f"cannot remove {file}, which holds what is to be deleted: {error.strerror}"
+            f"cannot delete {file}, a copy of the buffer from before a migration: {error.strerror}"
         ) from error

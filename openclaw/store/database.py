@@ -41,22 +41,28 @@ LARGEST_REWRITTEN_BYTES = 1 << 30
 BUSY_TIMEOUT_SECONDS = 30.0
 """Longest wait for a write lock."""
 
-_BUSY = "another process held the write lock for more than {seconds:g} s: look for one that hangs; try again"
-_FULL = "nothing of this write was stored: free space on that disk; serving may go on"
-_READ_ONLY = "this user may not write there: give the buffer a writable folder or file"
+_BUSY = "another process held the write lock for more than {seconds:g} s: look for a process that hangs, then try again"
+_FULL = "the write was rolled back: free space on the disk of the buffer"
+_READ_ONLY = "this user has no permission to write there: make the folder and the file of the buffer writable"
 _DOWN = "check that the server runs and that host, port, user and database of the URL are right"
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("database is locked", _BUSY),
     ("lock timeout", _BUSY),
-    ("deadlock detected", "two writers waited for each other and this one was undone: try again"),
+    ("deadlock detected", "this transaction was rolled back: try again"),
     ("disk is full", _FULL),
     ("No space left on device", _FULL),
     ("readonly database", _READ_ONLY),
     ("read-only", _READ_ONLY),
-    ("unable to open database file", "the folder of the buffer is missing, or this user may not use it"),
-    ("disk I/O error", "the disk failed, or the file was removed: look at the system's log"),
-    ("malformed", "the file is damaged: restore a copy, or export what `python -m openclaw.store` can read"),
-    ("not a database", "choose another --rl-buffer-dir"),
+    (
+        "unable to open database file",
+        "the folder of the buffer is missing, or this user has no permission to use it",
+    ),
+    ("disk I/O error", "the disk failed, or the file was removed: look at the system log"),
+    (
+        "malformed",
+        "the file is damaged: restore a backup, or export the readable part with `python -m openclaw.store export`",
+    ),
+    ("not a database", "restore a backup, or choose another --rl-buffer-dir"),
     ("connection is bad", _DOWN),
     ("connection failed", _DOWN),
     ("server closed the connection", _DOWN),
@@ -297,8 +303,8 @@ class StoreWriter:
                 await self._room.acquire()
         except TimeoutError as error:
             raise StoreUnavailable(
-                f"the rollout store is {self._max_pending} writes behind and took none for {self._max_wait:g} s:"
-                " look at its disk or server; try again later"
+                f"the rollout store has {self._max_pending} pending writes and finished none in"
+                f" {self._max_wait:g} s: look at its disk or server; try again later"
             ) from error
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()

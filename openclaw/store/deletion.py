@@ -86,7 +86,7 @@ class Deletion:
             StoreError: a negative age.
         """
         if not retention_days >= 0:
-            raise StoreError(f"{retention_days} is not an age in days (0 or more)")
+            raise StoreError(f"the age must be 0 days or more, not {retention_days}")
         before = time.time() - retention_days * _SECONDS_A_DAY
         total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
         while True:

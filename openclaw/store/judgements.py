@@ -439,7 +439,7 @@ def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
 
 def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> None:
     if draft.turn_id != turn_id:
-        raise StoreError(f"the sample of turn {turn_id} names turn {draft.turn_id}")
+        raise StoreError(f"turn {turn_id}: the sample belongs to another turn, {draft.turn_id}")
     rewards = draft.reward.values() if isinstance(draft.reward, dict) else [draft.reward]
     if not all(math.isfinite(value) for value in rewards):
         raise StoreError(f"turn {turn_id}: the reward {draft.reward} is not a finite number")
@@ -456,14 +456,18 @@ def _check_teacher(turn_id: str, draft: SampleDraft, completion: list[int]) -> N
     for ids in draft.teacher_tokens_candidates or []:
         if len(ids) <= length or ids[len(ids) - length :] != completion:
             raise StoreError(
-                f"turn {turn_id}: a teacher's ids are not a prompt and the {length} ids of the answer"
+                f"turn {turn_id}: the teacher's ids must be a prompt that ends with the {length} ids of the answer"
             )
     log_probs, indices = draft.teacher_topk_log_probs, draft.teacher_topk_indices
     for values in (draft.teacher_log_probs, log_probs, indices):
         if values is not None and len(values) != length:
-            raise StoreError(f"turn {turn_id}: {len(values)} log-probs of a teacher for {length} ids")
+            raise StoreError(
+                f"turn {turn_id}: the teacher has {len(values)} log-probs or top-k ids for {length} ids of the answer"
+            )
     if [len(row) for row in log_probs or []] != [len(row) for row in indices or []]:
-        raise StoreError(f"turn {turn_id}: a teacher's best ids and their log-probs come only together")
+        raise StoreError(
+            f"turn {turn_id}: the teacher's top-k ids and their log-probs must have the same shape"
+        )
 
 
 def _sample_row(turn_id: str, outcome: SampleDraft | Drop, now: float) -> dict[str, Any]:

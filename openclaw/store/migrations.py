@@ -101,7 +101,7 @@ def prepare_schema(connection: Connection) -> None:
         return
     if stored_version > SCHEMA_VERSION:
         raise StoreError(
-            f"the rollout store has schema version {stored_version}, this program knows up to {SCHEMA_VERSION}:"
+            f"the rollout store has schema version {stored_version}, this program supports up to {SCHEMA_VERSION}:"
             " use a newer program or another --rl-buffer-dir"
         )
     if stored_version == 0:

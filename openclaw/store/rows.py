@@ -94,7 +94,9 @@ def check_new_turn(turn: NewTurn) -> None:
     if turn.state is TurnState.UNTRAINABLE and not turn.state_reason:
         raise StoreError(f"turn {turn.id}: an untrainable turn needs a state_reason")
     if turn.is_of_adapter and turn.state is TurnState.IMPORTED:
-        raise StoreError(f"turn {turn.id}: what an adapter answered is not trained into another policy")
+        raise StoreError(
+            f"turn {turn.id}: the answer of an adapter cannot be imported as a turn of another policy"
+        )
     if turn.state is not TurnState.CAPTURED:
         return
     length = len(turn.completion_ids)
@@ -102,12 +104,14 @@ def check_new_turn(turn: NewTurn) -> None:
         raise StoreError(f"turn {turn.id}: a captured turn needs prompt and completion ids")
     log_probs = turn.completion_log_probs
     if log_probs is None or len(log_probs) != length:
-        raise StoreError(f"turn {turn.id}: {len(log_probs or [])} log-probs for {length} ids")
+        raise StoreError(f"turn {turn.id}: {len(log_probs or [])} log-probs for {length} completion ids")
     at = 0
     for _version, start, end in turn.version_spans:
         at = end if start == at < end else -1
     if at != length:
-        raise StoreError(f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} ids")
+        raise StoreError(
+            f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} completion ids"
+        )
 
 
 def mask_fits(mask: list[int] | None, completion_ids: list[int]) -> bool:

@@ -86,7 +86,7 @@ class SampleTable:
                 trained = connection.scalar(select(sample.trained_version).where(*conditions).limit(1))
                 if trained is not None:
                     raise StoreError(
-                        f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
+                        f"rollout {rollout_id} of {trainer} is already trained, as version {trained}"
                     )
                 ids = _next_batch(connection, batch_size, trainer, share, excluded, lock=True)
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
@@ -220,7 +220,7 @@ def commit(connection: Connection, rollout_id: int, version: int, trainer: str) 
         select(sample.trained_version).where(*conditions, sample.trained_version != version).limit(1)
     )
     if other is not None:
-        raise StoreError(f"rollout {rollout_id} of {trainer} is trained already, as version {other}")
+        raise StoreError(f"rollout {rollout_id} of {trainer} is already trained, as version {other}")
     leased = list(
         connection.scalars(select(sample.id).where(*conditions, sample.state == str(SampleState.LEASED)))
     )

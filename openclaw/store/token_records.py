@@ -72,7 +72,7 @@ class TokenRecordTable:
                 records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
                 count += self.keep(one for one in records if isinstance(one, dict))
             except (OSError, orjson.JSONDecodeError) as error:
-                log.warning("token records %s are left out: %s", path.name, error)
+                log.warning("file of token records %s cannot be read, it is deleted: %s", path.name, error)
             path.unlink(missing_ok=True)
         return count
 

@@ -287,16 +287,18 @@ def _check_same(known: RowMapping, parent: int | None, rollout_id: int, restored
     name = f"version {known['version']} of {known['trainer']}"
     if parent is not None and known["parent"] is not None and parent != known["parent"]:
         raise StoreError(
-            f"{name} descends from {known['parent']}, not from {parent}: numbers are never reused"
+            f"{name} is already stored with parent {known['parent']}, not {parent}: numbers are never reused"
         )
     if restored:
         return
     if rollout_id != known["rollout_id"]:
         raise StoreError(
-            f"{name} trained rollout {known['rollout_id']}, not {rollout_id}: numbers are never reused"
+            f"{name} is already stored with rollout {known['rollout_id']}, not {rollout_id}: numbers are never reused"
         )
     if known["status"] in (str(VersionStatus.ROLLED_BACK), str(VersionStatus.REJECTED)):
-        raise StoreError(f"{name} is {known['status']}: only a restored trainer can bring it back")
+        raise StoreError(
+            f"{name} is {known['status']}: only a trainer that was restored to it can make it live again"
+        )
 
 
 def _activate(connection: Connection, trainer: str, version: int) -> None:

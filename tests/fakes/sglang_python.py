@@ -29,7 +29,7 @@ parser.add_argument("--port", type=int)
 parser.add_argument("--incremental-streaming-output", action="store_true")
 args, unknown = parser.parse_known_args(words[check:])
 if unknown:
-    print(f"engine: SGLang {VERSION} does not take {unknown[0]}", file=sys.stderr)
+    print(f"engine: SGLang {VERSION} has no flag {unknown[0]}", file=sys.stderr)
     sys.exit(2)
 if check:
     print(json.dumps({"version": VERSION}))

@@ -25,7 +25,7 @@ EVALUATE = "openclaw-test/run_eval.sh"
 VERIFIERS = "slime/examples/verifiers_game/run_tiny.sh"
 TASKS = {"PROMPT_DATA": str(ROOT / "terminal-rl/data/train.jsonl")}
 CLUSTER = {"MASTER_ADDR": "127.0.0.1", "RAY_AUTH_TOKEN": "x"}
-SHARE = "2: it is a share of a GPU, above 0 and at most 1"
+SHARE = "2 must be a share of a GPU's memory, above 0 and at most 1"
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def rented_node(tmp_path: Path) -> Bare:
         (SELECT, ["--prm-model-path", "/nope"], {}, "/nope"),
         (SELECT, [], {"PRM_MODEL_PATH": "/nope/Qwen3-4B"}, "/nope/Qwen3-4B contains no config.json"),
         (SELECT, [], {"MEM_FRACTION_STATIC": "2"}, f"{SHARE} (from the variable MEM_FRACTION_STATIC)"),
-        (SELECT, [], {"MEM_FRACTION_STATIC": "0"}, "0: it is a share of a GPU"),
+        (SELECT, [], {"MEM_FRACTION_STATIC": "0"}, "0 must be a share of a GPU"),
         (SELECT, ["--prm-sglang-mem-fraction-static", "2"], {}, SHARE),
         (SELECT, [], {"ROLLOUT_BACKEND": "vllm", "MEM_FRACTION_STATIC": "2"}, SHARE),
         (SELECT, [], {"TP": "3", "ROLLOUT_GPUS": "3", "PRM_GPUS": "0"}, "policy engine's 3 GPUs do not divide the 4"),
         (SELECT, [], {"PRM_NUM_GPUS_PER_ENGINE": "3", "PRM_GPUS": "3", "ACTOR_GPUS": "3"}, "judge engine's 3 GPUs do"),
         (SELECT, [], {"GPUS_OF_NODE": "4"}, "there are 4: make a part smaller (GPUS_OF_NODE=4)"),
-        (SELECT, [], {"USE_WANDB": "1"}, "--use-wandb: there is no key: export WANDB_API_KEY"),
+        (SELECT, [], {"USE_WANDB": "1"}, "--use-wandb needs a key: export WANDB_API_KEY"),
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "1"}, "there are 2: make a part smaller (GPUS_OF_NODE=1)"),
         (TOOLS, [], {**TASKS, "TOOLS_CONFIG": "/nope"}, "TOOLS_CONFIG: /nope cannot be read"),
         (TOOLS, [], {**TASKS, "TOOLS_CONFIG": '{"tools": []}'}, "TOOLS_CONFIG names no tools"),
@@ -66,7 +66,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is not a URL"),
         (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "TOKEN_PATH=/nope cannot"),
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
-        (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an address"),
+        (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an IP address"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "192.0.2.1"}, "192.0.2.1 is not an address of this machine, which is"),
         (TWO_NODES, [], {**CLUSTER, "RAY_PORT": "31000", "PORT": "31000"}, "RAY_PORT and PORT are both 31000"),
         (SELECT, [], {"MEGATRON": "1", "TRAIN_BACKEND": "fsdp"}, "MEGATRON=1 and TRAIN_BACKEND=fsdp contradict"),
@@ -76,7 +76,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (SELECT, [], {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,9"}, "GPU 9 is not there (CUDA_VISIBLE_DEVICES)"),
         (SELECT, ["--prm-hf-checkpoint", "/nope"], {}, "/nope"),
         (SELECT, [], {"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "nope"}, "give trainer or inference"),
-        (SELECT, [], {"CONTEXT_LENGTH": "999999"}, "policy engine would have a context of 999999, and"),
+        (SELECT, [], {"CONTEXT_LENGTH": "999999"}, "policy engine would have a context of 999999 tokens, but"),
         (SWE, ["--env-server-url", "http://a:1", "--exec-server-urls", "http://b:1"], TASKS, "is a pool that runs"),
     ],
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_gpu_share_too_small_for_the_weights_is_rejected_before_the_installati
     rented_node: Bare, free_port: str
 ) -> None:
     done = rented_node.start(ONE_GPU, PORT=free_port, MEM_FRACTION_STATIC="0.00001")
-    assert done.returncode == 2 and "share 1e-05 of a NVIDIA H100 80GB HBM3 does not hold" in done.stderr
+    assert done.returncode == 2 and "share 1e-05 of a NVIDIA H100 80GB HBM3 is too small for" in done.stderr
     assert rented_node.is_untouched
 
 
@@ -192,7 +192,7 @@ def test_a_fresh_clone_plans_before_the_model_is_downloaded(
         monkeypatch.setattr(dry_run, "gpus_here", lambda: [GPUS["H100"]] * gpus)
     env = {**bare.env, "HF_CKPT": "/nowhere/Qwen3-4B", "PORT": free_port}
     planned = dry(script, **env)
-    assert "/nowhere/Qwen3-4B is not there yet" in planned.stdout, planned.stderr
+    assert "/nowhere/Qwen3-4B does not exist yet" in planned.stdout, planned.stderr
     assert "--prm-model-path /nowhere/Qwen3-4B contains no config.json" not in planned.stdout
 
 

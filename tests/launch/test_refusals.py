@@ -89,10 +89,20 @@ def test_a_start_with_its_own_database_continues_to_the_installation(bare: Bare,
         (TALKS, [], {"RUN_DIR": __file__}, "cannot be made (File exists)"),
         (TALKS, [], {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (TALKS, [], {"RL_BUFFER_DIR": "/proc/nope"}, "RL_BUFFER_DIR=/proc/nope cannot be made"),
-        (TALKS, ["--allow-no-key"], {"HOST": "nowhere.invalid"}, "nowhere.invalid is neither an address nor"),
-        (TALKS, [], {"HOST": "999.1.1.1"}, "999.1.1.1 is neither an address nor a name that is known here"),
+        (
+            TALKS,
+            ["--allow-no-key"],
+            {"HOST": "nowhere.invalid"},
+            "nowhere.invalid is neither an IP address nor",
+        ),
+        (
+            TALKS,
+            [],
+            {"HOST": "999.1.1.1"},
+            "999.1.1.1 is neither an IP address nor a host name that this machine can resolve",
+        ),
         (TALKS, [], {"HOST": "192.0.2.1"}, "192.0.2.1 is not an address of this machine"),
-        (TALKS, ["--use-wandb"], {}, "--use-wandb: there is no key: export WANDB_API_KEY"),
+        (TALKS, ["--use-wandb"], {}, "--use-wandb needs a key: export WANDB_API_KEY"),
         (TALKS, ["--run-dir", ""], {}, "--run-dir is empty"),
         (
             TALKS,
@@ -172,7 +182,7 @@ def test_a_start_on_rented_gpus_warns_of_a_misspelt_variable(
     done = bare.start(script, "--model-path", str(TINY), **env)
     assert "warning" not in done.stderr and "setting up" in done.stderr, done.stderr
     done = bare.start(script, "--model-path", str(TINY), **env, **{slip: "1"})
-    assert f"warning: {slip} is set and nothing reads it; did you mean {meant}?" in done.stderr
+    assert f"warning: {slip} is set, but no program reads it; did you mean {meant}?" in done.stderr
 
 
 def test_valid_settings_continue_to_the_installation(bare: Bare, free_port: str) -> None:
@@ -201,7 +211,11 @@ def test_a_plug_in_with_missing_packages_is_checked_by_the_driver(bare: Bare, fr
         (SELECT, {"SAVE_CKPT": "/proc/nope"}, "SAVE_CKPT=/proc/nope cannot be made"),
         (SELECT, {"DATA_PATH": "/nowhere"}, "DATA_PATH=/nowhere does not exist"),
         (SELECT, {"PORT": "taken"}, "cannot be used (Address already in use)"),
-        (SELECT, {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"}, "nowhere.invalid is neither an address"),
+        (
+            SELECT,
+            {"HOST": "nowhere.invalid", "SGLANG_API_KEY": "x"},
+            "nowhere.invalid is neither an IP address",
+        ),
         (SELECT, {"SGLANG_PYTHON": "/nowhere/python"}, "SGLANG_PYTHON=/nowhere/python cannot be run"),
         (TRACK, {}, "PROMPT_DATA is not set"),
         (TRACK, {"PROMPT_DATA": "/nowhere.jsonl"}, "PROMPT_DATA=/nowhere.jsonl does not exist"),
@@ -329,7 +343,7 @@ def test_an_invalid_variable_is_rejected_with_the_valid_values(env: dict[str, st
 )
 def test_a_misspelt_variable_is_reported_without_rejecting_the_run(name: str, meant: str) -> None:
     done = dry(SELECT, **{name: "1000"})
-    warned = f"warning: {name} is set and nothing reads it; did you mean {meant}?\n"
+    warned = f"warning: {name} is set, but no program reads it; did you mean {meant}?\n"
     assert done.stderr == (warned if meant else "") and done.returncode == 0
 
 

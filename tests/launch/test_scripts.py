@@ -110,7 +110,7 @@ NEWER = "openclaw-combine/run_qwen35_4b_openclaw_combine.sh"
         (SELECT, [], {"PRM_GPUS": "0", "JUDGE_BACKEND": "openai"}, "the openai judge needs --judge-url"),
         (SELECT, ["--temperature", "-1"], {}, "--temperature must be from 0 to 2"),
         (SELECT, [], {"RL_BUFFER_URL": "postgresql://me:secret@h/db"}, "--rl-buffer-url has a password"),
-        (NEWER, ["--gate-engine", "cpu"], {}, "--gate-engine cpu: the embedded engine runs no mixtures"),
+        (NEWER, ["--gate-engine", "cpu"], {}, "--gate-engine cpu: the embedded engine supports no mixtures"),
         (SELECT, [], {"OPENCLAW_API_KEYS": "no pair"}, "write NAME=KEY"),
         (SELECT, ["--host", "0.0.0.0"], {}, "set SGLANG_API_KEY"),
         (SELECT, [], {"HOST": "everybody"}, "listening on everybody without a key"),
@@ -127,7 +127,9 @@ def test_a_dry_run_rejects_what_gateway_judge_or_gate_would_reject(
     script: str, flags: list[str], env: dict[str, str], said: str
 ) -> None:
     done = dry(script, *flags, **env)
-    told = [line for line in done.stdout.splitlines() if line.startswith("problem  a start is refused: ")]
+    told = [
+        line for line in done.stdout.splitlines() if line.startswith("problem  the run would not start: ")
+    ]
     assert done.returncode == 1 and len(told) == 1 and said in told[0], done.stdout + done.stderr
     assert "me:secret" not in done.stdout
 
@@ -240,7 +242,10 @@ def test_megatron_uses_no_tensor_parallelism_if_tp_is_1_or_heads_do_not_divide()
     done = dry(SELECT, "--tp", "1", "--pp", "4", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 4 + policy 2" in done.stdout
     done = dry("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", MEGATRON="1", ACTOR_GPUS="8", TRAIN_TP="8")
-    assert done.returncode == 2 and "has 4 heads of a kind, which do not divide by 8" in done.stderr
+    assert (
+        done.returncode == 2
+        and "has 4 attention or key-value heads, which are not divisible by 8" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

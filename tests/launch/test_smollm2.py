@@ -90,7 +90,10 @@ def test_help_downloads_nothing_and_the_demo_is_rejected(root: Path) -> None:
 def test_the_plan_needs_no_downloaded_model(root: Path) -> None:
     done = bash(str(root / SCRIPT), DRY_RUN="1", PORT=str(free_port()))
     assert done.returncode == 0, done.stderr
-    assert "planned by the published shape of SmolLM2-135M" in done.stdout and not (root / "models").exists()
+    assert (
+        "the plan uses the published configuration of SmolLM2-135M" in done.stdout
+        and not (root / "models").exists()
+    )
 
 
 def test_bf16_is_used_if_processor_and_model_folder_support_it(root: Path, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_config_that_includes_itself_is_rejected_with_the_chain(tmp_path: Path
         (text_of({"type": "python", "name": "two words"}), "a tool's name has letters"),
         (with_parameters({"required": ["none"]}), "they require none, which the function does not take"),
         (with_parameters({"properties": {"other": {}}}), "the function needs .*, which they do not offer"),
-        (with_parameters({"properties": {"x": {"type": "text"}}}), "x is of type 'text', which JSON"),
+        (with_parameters({"properties": {"x": {"type": "text"}}}), "x has the unknown type 'text'"),
         (text_of({"type": "mcp", "command": []}), "a mcp tool needs command"),
         (text_of({"type": "mcp", "command": ["no-such-program-here"]}), "there is no program"),
     ],

@@ -41,7 +41,9 @@ class ConversationTurn(BaseModel):
     @model_validator(mode="after")
     def _side_is_not_trained(self) -> ConversationTurn:
         if self.type == "side" and self.trainable:
-            raise ValueError("trainable: a side turn is never trained; make it false or the type main")
+            raise ValueError(
+                "trainable: a side turn is never trained; set trainable to false, or type to main"
+            )
         return self
 
 
@@ -68,7 +70,7 @@ def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
                 raise StoreError(f"{where}: {first_problem(error)}") from error
             id_ = conversation.session_id
             if id_ in seen:
-                raise StoreError(f"{where}: session_id: {id_!r} is in {seen[id_]} already")
+                raise StoreError(f"{where}: session_id: {id_!r} is already used in {seen[id_]}")
             seen[id_] = where
             conversations.append((where, conversation))
     return conversations
@@ -108,4 +110,4 @@ def _values_by_line(file: Path, data: bytes) -> Iterator[tuple[str, Any]]:
         try:
             yield f"{file} line {number}", orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise StoreError(f"{file} line {number}: no JSON: {error}") from error
+            raise StoreError(f"{file} line {number}: not valid JSON: {error}") from error

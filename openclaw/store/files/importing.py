@@ -74,7 +74,7 @@ def _lines_of(path: Path) -> Iterator[Line]:
                 line = read_line(data, f"{path} line {number}")
                 if (number == 1) != isinstance(line, HeaderLine):
                     raise StoreError(
-                        f"{path} line {number}: kind: the first line, and only it, is of kind store"
+                        f"{path} line {number}: kind: the first line must be of kind store, and no other line may be"
                     )
                 yield line
     except OSError as error:
@@ -89,11 +89,15 @@ def _check(line: TurnLine, path: Path) -> None:
     if turn.state in _RUNNING and turn.source != "import":
         check_new_turn(replace(turn, state=TurnState.CAPTURED))
     if (turn.state is TurnState.JUDGED) != (sample is not None):
-        raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
+        raise StoreError(
+            f"{path}: turn {turn.id} is {turn.state}: a judged turn needs a sample, and no other turn may have one"
+        )
     if line.wishes and turn.person is None:
-        raise StoreError(f"{path}: turn {turn.id}: wishes without a person")
+        raise StoreError(f"{path}: turn {turn.id}: wishes (preferences) need the person of the turn")
     if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
-        raise StoreError(f"{path}: turn {turn.id}: the loss mask does not fit the completion")
+        raise StoreError(
+            f"{path}: turn {turn.id}: the loss mask is not {len(turn.completion_ids)} numbers of 0 or 1"
+        )
 
 
 def _add(connection: Connection, line: Line) -> str:

@@ -110,7 +110,7 @@ def read_line(data: bytes, where: str) -> Line:
     except ValidationError as error:
         raise StoreError(f"{where}: {first_problem(error)}") from error
     if isinstance(line, HeaderLine) and line.format != FORMAT:
-        raise StoreError(f"{where}: format {line.format} is not known, this program reads {FORMAT}")
+        raise StoreError(f"{where}: unknown format {line.format}; this program reads format {FORMAT}")
     return line
 
 

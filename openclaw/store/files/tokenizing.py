@@ -126,16 +126,20 @@ class ConversationTokenizer:
         if not answer.get("tool_calls"):
             completion_ids = self._tokenizer.encode(text_of(answer))
             if set(completion_ids) & set(self._format.stop_ids):
-                raise StoreError("response: it contains the model's own end-of-turn token")
+                raise StoreError(
+                    "response: it contains an end-of-turn token of the model; remove it from the text"
+                )
             return completion_ids + self._end
         try:
             whole = self._format.whole([renderable(message) for message in [*messages, answer]])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StoreError(f"the chat template of this model cannot write the calls: {error}") from error
+            raise StoreError(
+                f"the chat template of this model cannot render the tool calls: {error}"
+            ) from error
         ends = [index for index, id_ in enumerate(whole) if id_ in self._end]
         if whole[: len(prompt_ids)] != prompt_ids or not ends or ends[-1] < len(prompt_ids):
             raise StoreError(
-                "the chat template of this model renders this answer differently from the beginning of an answer"
+                "the chat template of this model does not render these tool calls as a continuation of the prompt"
             )
         return whole[len(prompt_ids) : ends[-1] + 1]
 

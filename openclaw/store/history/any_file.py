@@ -65,7 +65,7 @@ class Import:
             return dict(import_lines(opened(), path))
         if self.model_path is None:
             raise ConfigError(
-                "--model-path must name the folder of the model that is trained: texts become its tokens"
+                "set --model-path to the folder of the trained model: imported texts are tokenized for it"
             )
         if kind is _Kind.CONVERSATIONS:
             return dict(import_conversations(opened(), path, self.model_path))

@@ -65,7 +65,7 @@ def read_hermes_database(path: Path) -> list[PastSession]:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: no Hermes database: {error}") from error
+        raise StoreError(f"{path} is not a Hermes database: {error}") from error
 
 
 def _session(id_: str, system: object, source: object, rows: Iterable[Line]) -> PastSession:

@@ -28,7 +28,9 @@ HOMES = {
 Reader = Callable[[Line, str], list[PastSession]]
 _SUFFIXES = (".jsonl", ".json", ".db")
 _SQLITE = b"SQLite format 3\0"
-KNOWN = "an exported store, conversations, sessions of OpenClaw, Hermes, Claude Code or ChatGPT, ATIF, or ShareGPT"
+KNOWN = (
+    "an exported store, conversations, sessions of OpenClaw, Hermes, Claude Code or ChatGPT, ATIF, ShareGPT"
+)
 
 
 @dataclass
@@ -47,7 +49,7 @@ def history_at(name: str) -> Path:
         path = Path.home() / HOMES[name]
     if not path.exists():
         raise StoreError(
-            f"cannot read {path}: no such file or folder (openclaw, hermes and claude name their own)"
+            f"cannot read {path}: no such file or folder (the names openclaw, hermes and claude mean their log folders)"
         )
     return path
 
@@ -59,7 +61,7 @@ def read_histories(path: Path) -> Histories:
     if path.is_file():
         kind, sessions = _read(path)
         if kind == "unknown":
-            raise StoreError(f"{path} is not {KNOWN}")
+            raise StoreError(f"the format of {path} is unknown; known: {KNOWN}")
         histories.files[kind] += 1
         histories.sessions += sessions
         return histories
@@ -68,7 +70,7 @@ def read_histories(path: Path) -> Histories:
         histories.files[kind] += 1
         histories.sessions += sessions
     if not histories.sessions:
-        raise StoreError(f"{path} has no session of OpenClaw, Hermes or Claude Code, and no ATIF")
+        raise StoreError(f"{path} contains no file of a known format; known: {KNOWN}")
     return histories
 
 
@@ -128,6 +130,6 @@ def values_of(file: Path) -> Iterator[Any]:
             except orjson.JSONDecodeError as error:
                 if number == lines[-1][0] and number > 1:
                     return
-                raise StoreError(f"{file} line {number}: no JSON: {error}") from error
+                raise StoreError(f"{file} line {number}: not valid JSON: {error}") from error
         return
     yield from whole if isinstance(whole, list) else [whole]

@@ -18,10 +18,12 @@ def checked_start(value: object) -> Start:
     start = _of(value, Start, "reset of the environment")
     if not _messages(start.messages) or not start.messages:
         raise EnvironmentAway(
-            f"reset of the environment gave no messages to begin with: {start.messages!r:.80}"
+            f"reset of the environment must return at least one message, got {start.messages!r:.80}"
         )
     if not all(isinstance(tool, Tool) for tool in start.tools):
-        raise EnvironmentAway(f"reset of the environment gave tools that are none: {start.tools!r:.80}")
+        raise EnvironmentAway(
+            f"reset of the environment must return tools of class Tool, got {start.tools!r:.80}"
+        )
     return start
 
 
@@ -29,7 +31,9 @@ def checked_observation(value: object) -> Observation:
     """Returns the checked observation. Raises EnvironmentAway."""
     seen = _of(value, Observation, "step of the environment")
     if not _messages(seen.messages):
-        raise EnvironmentAway(f"step of the environment gave no list of messages: {seen.messages!r:.80}")
+        raise EnvironmentAway(
+            f"step of the environment must return a list of messages, got {seen.messages!r:.80}"
+        )
     if seen.step_score is None:
         return seen
     return replace(seen, step_score=_number(seen.step_score, "the score of a step"))
@@ -40,13 +44,13 @@ def checked_outcome(value: object, giver: str = "evaluate of the environment") -
     outcome = _of(value, Outcome, giver)
     if not isinstance(outcome.details, Mapping):
         raise EnvironmentAway(f"the details of an outcome must be a mapping, got {outcome.details!r:.80}")
-    solved = _number(outcome.solved, "whether an episode is solved")
+    solved = _number(outcome.solved, "the field solved of an outcome")
     return replace(outcome, score=_number(outcome.score, "the score of an outcome"), solved=bool(solved))
 
 
 def _of(value: object, kind: type[Answer], giver: str) -> Answer:
     if not isinstance(value, kind):
-        raise EnvironmentAway(f"{giver} gave {value!r:.80}, not an object of {kind.__name__}")
+        raise EnvironmentAway(f"{giver} must return an object of class {kind.__name__}, got {value!r:.80}")
     return value
 
 

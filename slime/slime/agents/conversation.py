@@ -43,7 +43,7 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
 def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int], list[ImagePlace]]:
     """Returns the ids unchanged, for text-only conversations."""
     if pictures_of(messages):
-        raise DataError("a message has pictures, and no reader for them is configured")
+        raise DataError("a message has pictures, but this conversation is text-only")
     return ids, []
 
 

@@ -81,7 +81,12 @@ def agent(
                     )
                     return await episode.run(task)
                 except EnvironmentAway as error:
-                    logger.warning("environment %d of sample %s: %s", attempt, sample.index, error)
+                    logger.warning(
+                        "attempt %d for sample %s failed, the environment is unavailable: %s",
+                        attempt,
+                        sample.index,
+                        error,
+                    )
                     if attempt == attempts:
                         raise
                 finally:

@@ -77,7 +77,9 @@ def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajecto
     pattern = arguments.get("save_debug_rollout_data")
     if not pattern:
         where = f"{run_dir}/trajectories/{_PLACE}.json.gz"
-        raise ConfigError(f"{run_dir} kept no trajectories; start it with --save-debug-rollout-data {where}")
+        raise ConfigError(
+            f"{run_dir} has no trajectories; start the run with --save-debug-rollout-data {where}"
+        )
     files = _files(str(pattern))
     if rollout is not None:
         files = [numbered_file for numbered_file in files if numbered_file[0] == rollout]

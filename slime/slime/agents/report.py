@@ -54,10 +54,10 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
     all_evaluations = read_evaluations(run_dir)
     names = sorted({evaluation.dataset for evaluation in all_evaluations})
     if dataset is None and len(names) > 1:
-        raise ConfigError(f"the run was evaluated on {', '.join(names)}; choose one of them")
+        raise ConfigError(f"the run was evaluated on {', '.join(names)}; choose one with --dataset")
     if not names or dataset not in (None, *names):
         raise ConfigError(
-            f"the run was not evaluated on {dataset or 'anything'}; on: {', '.join(names) or 'nothing'}"
+            f"the run has no evaluation of {dataset or 'any data set'}; it was evaluated on: {', '.join(names) or 'none'}"
         )
     return [evaluation for evaluation in all_evaluations if dataset in (None, evaluation.dataset)]
 

@@ -63,7 +63,7 @@ def problem_of(schema: object) -> str | None:
         return f"it must be a JSON schema of an object, got {schema!r:.80}"
     known, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(known, Mapping) or not isinstance(required, list):
-        return "its properties must be an object, and what is required a list"
+        return "its `properties` must be an object, and its `required` a list"
     for name, one in known.items():
         if problem := _problem_of_value(one):
             return f"its argument {name} {problem}"
@@ -72,7 +72,7 @@ def problem_of(schema: object) -> str | None:
         if of is False or (name not in known and schema.get("additionalProperties") is False):
             return f"it requires the argument {name}, which it does not allow"
         if isinstance(of, Mapping) and of.get("enum") == []:
-            return f"it requires the argument {name}, which may have none of no values"
+            return f"it requires the argument {name}, whose enum allows no value"
     return None
 
 
@@ -80,9 +80,9 @@ def _problem_of_value(schema: object) -> str | None:
     if isinstance(schema, bool):
         return None
     if not isinstance(schema, Mapping):
-        return f"has no JSON schema, but {schema!r:.80}"
+        return f"must have a JSON schema, got {schema!r:.80}"
     declared = schema.get("type", [])
     kinds = declared if isinstance(declared, list) else [declared]
     if wrong := [kind for kind in kinds if not isinstance(kind, str) or kind not in TYPES]:
-        return f"is of type {wrong[0]!r}, which JSON does not have; types: {', '.join(TYPES)}"
+        return f"has the unknown type {wrong[0]!r}; types: {', '.join(TYPES)}"
     return None if isinstance(schema.get("enum", []), list) else "has an enum that is not a list"

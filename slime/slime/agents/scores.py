@@ -101,7 +101,7 @@ def read_evaluations(run_dir: Path) -> list[Evaluation]:
     path = run_dir / EVALUATIONS
     if not path.is_file():
         raise ConfigError(
-            f"{path} is not there: no evaluation has ended in this run; was it given --eval-interval?"
+            f"{path} does not exist: the run has finished no evaluation yet; check its --eval-interval"
         )
     for row in json_lines(path):
         rows[row["dataset"], row["rollout_id"], row["row"], row["attempt_id"]] = row

@@ -70,7 +70,7 @@ def _name_of(row: Mapping[str, Any], name: str, number: int) -> str:
     value = row.get(name, metadata.get(name) if isinstance(metadata, Mapping) else None)
     if not isinstance(value, str | int) or value == "":
         raise ConfigError(
-            f"row {number} has no {name}, which names its task; choose another column by --name"
+            f"row {number} has no column {name} with the name of its task; choose another with --name"
         )
     return str(value)
 
@@ -80,7 +80,7 @@ def write_split(source: Path, folder: Path, name: str, share: float = SHARE, see
     try:
         rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{source} is not a file of JSON Lines that can be read: {error}") from error
+        raise ConfigError(f"cannot read {source} as JSON Lines: {error}") from error
     train, held_out, parts = split_rows(rows, name, share, seed)
     folder.mkdir(parents=True, exist_ok=True)
     for file, part in (("train.jsonl", train), ("heldout.jsonl", held_out)):

@@ -76,7 +76,7 @@ class StepJudge:
                 async with asyncio.timeout(self.args.prm_timeout):
                     text = await self.model.reply(messages, seed)
             except (ClawError, TimeoutError) as error:
-                logger.warning("a vote on a step failed: %s", str(error) or type(error).__name__)
+                logger.warning("the judge did not vote on a step: %s", str(error) or type(error).__name__)
                 return _vote_of(None, began, f"{type(error).__name__}: {error}", ok=False)
             return _vote_of(read_vote(text) or 0, began, text, ok=True)
 
@@ -130,7 +130,9 @@ class EngineJudge:
         )
         if context is not None:
             if len(ids) >= context:
-                raise RewardError(f"the judge's question has {len(ids)} tokens; its engine takes {context}")
+                raise RewardError(
+                    f"the judge's prompt of {len(ids)} tokens fills its context of {context} (--prm-context-length)"
+                )
             params["max_new_tokens"] = min(self.args.prm_max_new_tokens, context - len(ids))
         body = {"input_ids": ids, "sampling_params": params}
         return str((await self.pool.generate(body, self.args.prm_timeout)).get("text") or "")

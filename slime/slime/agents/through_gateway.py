@@ -97,7 +97,7 @@ def through_gateway(
                     turns = await _read(url, session, key)
                     return _finished(begun, turns, outcome, per_turn)
                 except (EnvironmentAway, httpx.TransportError) as error:
-                    logger.warning("attempt %d at sample %s: %s", attempt, sample.index, error)
+                    logger.warning("attempt %d for sample %s failed: %s", attempt, sample.index, error)
                     if attempt == attempts:
                         raise EnvironmentAway(str(error) or type(error).__name__) from error
         raise AssertionError("unreachable")
@@ -130,7 +130,9 @@ async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
     async with httpx.AsyncClient(headers=headers, timeout=READ_TIMEOUT, trust_env=False) as client:
         answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})
     if answer.status_code != 200:
-        raise EnvironmentAway(f"the gateway gives no turns, status {answer.status_code}: {answer.text[:200]}")
+        raise EnvironmentAway(
+            f"cannot read session {session} from the gateway: status {answer.status_code}: {answer.text[:200]}"
+        )
     rows = [row for part in answer.json()["data"] for row in part["turns"]]
     turns = [_turn(row) for row in rows if row["state"] not in _NEVER_TRAINED and row["completion_log_probs"]]
     if not turns:

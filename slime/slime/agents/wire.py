@@ -36,7 +36,7 @@ def text_of(body: Mapping[str, Any], name: str) -> str:
     """Returns a required field. Raises Refusal."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        raise Refusal(400, "BAD_REQUEST", f"the request needs a text {name}")
+        raise Refusal(400, "BAD_REQUEST", f"the request needs the field {name}, a text")
     return value
 
 
@@ -44,7 +44,7 @@ def object_of(body: Mapping[str, Any], name: str) -> Json:
     """Returns a field that must be an object. Raises Refusal."""
     value = body.get(name)
     if not isinstance(value, dict):
-        raise Refusal(400, "BAD_REQUEST", f"the request needs an object {name}")
+        raise Refusal(400, "BAD_REQUEST", f"the request needs the field {name}, an object")
     return value
 
 
@@ -59,7 +59,11 @@ def task_of(meta: Json) -> Task:
         return Task(str(meta["instruction"]), meta.get("label"), meta)
     prompt, metadata = meta.get("prompt"), meta.get("metadata", {})
     if not isinstance(prompt, str | list) or not isinstance(metadata, dict):
-        raise Refusal(400, "BAD_REQUEST", "task_meta needs a prompt or an instruction")
+        raise Refusal(
+            400,
+            "BAD_REQUEST",
+            "task_meta needs a prompt or an instruction, and its metadata must be an object",
+        )
     return Task(prompt, meta.get("label"), metadata)
 
 
@@ -84,7 +88,7 @@ def action_of(body: Json) -> Action:
     """Parses an action. Raises Refusal."""
     calls = body.get("calls", [])
     if not isinstance(body.get("text"), str) or not isinstance(calls, list):
-        raise Refusal(400, "BAD_REQUEST", "an action is {text, calls}")
+        raise Refusal(400, "BAD_REQUEST", "an action must be {text: ..., calls: [...]}")
     return Action(body["text"], tuple(call_of(call) for call in calls))
 
 
@@ -94,7 +98,7 @@ def call_of(call: object) -> ToolCall:
         arguments = call.get("arguments", {})
         if isinstance(arguments, dict):
             return ToolCall(call["name"], arguments)
-    raise Refusal(400, "BAD_REQUEST", "a tool call is {name, arguments: {...}}")
+    raise Refusal(400, "BAD_REQUEST", "a tool call must be {name: ..., arguments: {...}}")
 
 
 def observation_body(seen: Observation) -> Json:

@@ -72,9 +72,9 @@ class ChildEngine:
         while not is_ready():
             status = self.process.poll()
             if status is not None:
-                raise EngineGone(f"the engine ended with status {status} before it served", status)
+                raise EngineGone(f"the engine exited with status {status} before it was ready", status)
             if deadline is not None and time.monotonic() > deadline:
-                raise EngineError(f"the engine does not serve after {limit:g} s")
+                raise EngineError(f"the engine was not ready after {limit:g} s")
             time.sleep(POLL_SECONDS)
 
     def announce(self, model: str, version: int, **more: str) -> None:

@@ -116,7 +116,7 @@ class EngineControl:
         routes: ControlRoutes | None = None,
     ) -> None:
         if backend not in ROUTES:
-            raise ValueError(f"backend {backend!r} cannot be driven; known: {', '.join(sorted(ROUTES))}")
+            raise ValueError(f"unknown engine backend {backend!r}; known: {', '.join(sorted(ROUTES))}")
         self.url = url.rstrip("/")
         self._routes = routes or ROUTES[backend]()
         self._timeout = timeout
@@ -270,7 +270,7 @@ def answer_each(
 
     def answer(prompt: list[int]) -> Mapping[str, Any]:
         if ended.is_set():
-            raise EngineControlError(f"{engine.url}: the check was ended")
+            raise EngineControlError(f"{engine.url}: the check was cancelled")
         return engine.answer(prompt, max_new_tokens, temperature, adapter)
 
     with ThreadPoolExecutor(at_once) as pool:

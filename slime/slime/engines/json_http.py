@@ -77,9 +77,11 @@ class JsonHttp:
         async def route(request: Request) -> Response:
             headers = request.headers
             if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
-                return self.answer({"success": False, "message": "an engine answers no web page"}, 403)
+                return self.answer(
+                    {"success": False, "message": "engines reject requests from web pages"}, 403
+                )
             if is_other_user(request):
-                message = "an engine answers no other user of its machine but root"
+                message = "engines reject requests from other users of their machine, except root"
                 return self.answer({"success": False, "message": message}, 403)
             return await handler(request)
 

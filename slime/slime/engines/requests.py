@@ -159,7 +159,9 @@ class GenerateRequest(_Body):
         if (self.input_ids is None) == (self.text is None):
             raise ValueError("give exactly one of input_ids and text")
         if self.image_data and self.input_ids is None:
-            raise ValueError("image_data stands for tokens of input_ids; text has none")
+            raise ValueError(
+                "image_data needs input_ids, which mark the places of the images, instead of text"
+            )
         return self
 
 
@@ -191,7 +193,9 @@ class MemoryRequest(_Body):
     @classmethod
     def _all_of_it(cls, tags: list[str] | None) -> list[str] | None:
         if tags is not None and not {"weights", "kv_cache"} <= set(tags):
-            raise ValueError("this engine moves weights and kv_cache together: name both, or leave tags out")
+            raise ValueError(
+                "this engine releases and resumes weights and kv_cache together: name both, or omit tags"
+            )
         return tags
 
 
@@ -251,7 +255,7 @@ class TryRequest(SwitchRequest):
     @model_validator(mode="after")
     def _drafts_are_greedy(self) -> Self:
         if self.drafts and self.temperature > 0:
-            raise ValueError("drafts: they are only for temperature 0")
+            raise ValueError("drafts: supported only at temperature 0")
         return self
 
 

@@ -145,7 +145,10 @@ class ThirdPartyEngine:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ConfigError(f"the Python of {self.name}, {python}, cannot be run: {error}") from error
         if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            last = (
+                done.stderr.strip().splitlines()
+                or [f"{self.name} exited with status {done.returncode}, without a message"]
+            )[-1]
             raise ConfigError(last.removeprefix("engine: "))
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
 

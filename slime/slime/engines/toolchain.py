@@ -177,7 +177,7 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
     chosen = choose(Path(answer[0]), environ)
     if chosen.compiler is None:
         lines.append(
-            f"no nvcc{_left_out(chosen)}: {python} -m pip install -r instructions/requirements-sglang.txt brings one "
+            f"no nvcc{_left_out(chosen)}: {python} -m pip install -r instructions/requirements-sglang.txt installs one "
             f"({PACKAGES}); or install the CUDA toolkit{' ' + _written(chosen.cuda) if chosen.cuda else ''}"
         )
     if shutil.which("ninja", path=path) is None:
@@ -205,7 +205,7 @@ def found_compiler(python: str, environ: Mapping[str, str]) -> str:
 def _left_out(chosen: Choice) -> str:
     if chosen.default is None:
         return ""
-    return f" (nvcc {_written(chosen.default.version)} in {chosen.default.home} is of another CUDA)"
+    return f" (nvcc {_written(chosen.default.version)} in {chosen.default.home} is for another CUDA version)"
 
 
 def _written(version: Version | None) -> str:
@@ -243,8 +243,8 @@ def _link(link: Path, target: str) -> None:
         return
     except OSError as error:
         raise ConfigError(
-            f"the engine's compiler needs the link {link} -> {target}, which cannot be made ({error}): "
-            "make it as the owner of that folder, or set CUDA_HOME to a CUDA toolkit"
+            f"the engine's compiler needs the link {link} -> {target}, which cannot be created ({error}): "
+            "create it as the owner of that folder, or set CUDA_HOME to a CUDA toolkit"
         ) from error
 
 
@@ -253,7 +253,7 @@ def main() -> int:
     lines = problems(python, os.environ)
     print(
         "\n".join(lines)
-        or f"{found_compiler(python, os.environ)}; ninja, C++ compiler and Python.h are there"
+        or f"{found_compiler(python, os.environ)}; ninja, C++ compiler and Python.h are installed"
     )
     return 1 if lines else 0
 

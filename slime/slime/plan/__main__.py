@@ -68,7 +68,7 @@ def plan_of(args: Split) -> MemoryPlan:
     serving = args.rollout or actor
     for name, number in (("--actor", actor), ("--tp", args.tp)):
         if number < 1:
-            raise ConfigError(f"{name} is {number} of {args.gpus}; at least 1 is needed")
+            raise ConfigError(f"{name} is {number} with --gpus {args.gpus}; at least 1 is needed")
     for name, number in (("--rollout", serving), ("--prm", args.prm)):
         if number % args.tp:
             raise ConfigError(f"{name} {number} GPUs do not divide into engines of --tp {args.tp}")
@@ -111,10 +111,12 @@ def division_of(args: Split) -> Division | None:
     )
     if args.train_backend == "megatron":
         if args.load_in_4bit:
-            raise ConfigError("--load-in-4bit is there with --train-backend fsdp only")
+            raise ConfigError("--load-in-4bit needs --train-backend fsdp")
         return division
     if division != Division():
-        raise ConfigError("these sizes are of --train-backend megatron; add it, or drop them")
+        raise ConfigError(
+            "the parallel sizes and --use-distributed-optimizer need --train-backend megatron; add it, or remove them"
+        )
     return None
 
 

@@ -38,23 +38,24 @@ class Division:
         model = self.tp * self.pp * self.cp
         if gpus % model or gpus // self.pp % self.ep:
             raise ConfigError(
-                f"{gpus} GPUs do not divide into models of {model} (tensor x pipeline x context parallel) and "
-                f"stages of {self.ep} expert parallel ranks"
+                f"{gpus} GPUs cannot be divided: the number must be a multiple of {model} (tensor x pipeline x context "
+                f"parallel), and in each pipeline stage of {self.ep} expert-parallel ranks"
             )
         if odd := next((heads for heads in shape.all_heads if heads % (self.tp * self.cp)), None):
             raise ConfigError(
-                f"{shape.name} has {odd} heads of a kind, which do not divide by {self.tp * self.cp} tensor x context "
-                "parallel ranks; make --tensor-model-parallel-size (TRAIN_TP) smaller"
+                f"{shape.name} has {odd} attention or key-value heads, which are not divisible by "
+                f"{self.tp * self.cp} tensor x context parallel ranks; make --tensor-model-parallel-size (TRAIN_TP) "
+                "smaller"
             )
         if self.ep > 1 and shape.experts % self.ep:
             raise ConfigError(
-                f"{shape.name} has {shape.experts} experts, which do not divide by {self.ep} expert parallel ranks"
+                f"{shape.name} has {shape.experts} experts, which are not divisible by {self.ep} expert-parallel ranks"
             )
         others = shape.layers - (self.last_layers or 0), self.pp - (0 if self.last_layers is None else 1)
         if others[1] and (others[0] <= 0 or others[0] % others[1]):
             raise ConfigError(
-                f"{shape.name} has {shape.layers} layers, which do not divide into {self.pp} stages; "
-                "--decoder-last-pipeline-num-layers sets the number of the last one"
+                f"{shape.name} has {shape.layers} layers, which do not divide into {self.pp} equal stages; "
+                "--decoder-last-pipeline-num-layers sets the layers of the last stage"
             )
 
     def layers(self, shape: Shape, first: bool) -> float:

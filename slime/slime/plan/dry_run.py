@@ -82,14 +82,14 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             message = str(error).replace(stand_in or named, named)
             print(f"error: {with_source(message, marked)}", file=sys.stderr)
             return 2
-    seats += [f"problem  a start is refused: {with_source(one, marked)}" for one in refused]
+    seats += [f"problem  the run would not start: {with_source(one, marked)}" for one in refused]
     text, fits = "\n".join([text, *seats]), fits and room and not refused
     if stand_in:
         text = text.replace(stand_in, named)
         origins_of_arguments = [
             Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in origins_of_arguments
         ]
-        text += f"\nnote     {named} is not there yet; planned by the published shape of {known_name(named)}"
+        text += f"\nnote     {named} does not exist yet; the plan uses the published configuration of {known_name(named)}"
     print(text)
     print("\n".join(table(origins_of_arguments, own.all)))
     return 0 if fits else 1

@@ -49,7 +49,8 @@ def check_gate_engine(args: ServingSide) -> None:
         shape = shape_of(config, args.hf_checkpoint)
         if shape.experts or shape.linear_attention:
             raise ConfigError(
-                "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
+                "--gate-engine cpu: the embedded engine supports no mixtures of experts and no linear attention; "
+                "remove it"
             )
 
 
@@ -60,7 +61,7 @@ def tell_gate_engine(args: ServingSide) -> None:
     if (words := unexamined(args)) is not None:
         logger.warning("%s", words)
     else:
-        logger.info("explicit wishes and questions are put to updates by %s", in_words(args))
+        logger.info("updates are tested on explicit requests and questions by %s", in_words(args))
 
 
 def serves_candidates(args: ServingSide) -> bool:
@@ -72,14 +73,18 @@ def unexamined(args: ServingSide) -> str | None:
     """Returns why no engine tests updates on explicit requests; None if one does."""
     if gate_engine_of(args) != SERVING or serves_candidates(args):
         return None
-    held = "gives its memory away" if args.rollout_backend == "embedded" else "holds one set of weights"
+    held = (
+        "frees its memory during training"
+        if args.rollout_backend == "embedded"
+        else "can hold only one set of weights"
+    )
     rented = args.rollout_backend == "rented"
     reason = None if rented or args.gate_engine == SERVING else why_no_cpu(args)
-    other = f"; no engine on the CPU: {reason}" if reason else ""
-    way = "" if rented else "; --gate-engine HOST:PORT names a spare engine of the model"
+    other = f"; no engine is started on the CPU: {reason}" if reason else ""
+    way = "" if rented else "; set --gate-engine HOST:PORT to test on a spare engine of the model"
     return (
-        f"explicit wishes are not examined: an update that loses them goes live. The {args.rollout_backend} engine "
-        f"{held}{other}{way}"
+        f"updates are not tested on explicit requests: one that no longer obeys them goes live. The "
+        f"{args.rollout_backend} engine {held}{other}{way}"
     )
 
 
@@ -87,7 +92,7 @@ def in_words(args: ServingSide) -> str:
     """Returns a sentence that names the gate's engine."""
     return {
         SERVING: f"the {args.rollout_backend} engine that serves",
-        CPU: "an engine of their own on the CPU",
+        CPU: "a separate engine on the CPU",
     }.get(gate_engine_of(args), f"the spare engine {args.gate_engine}")
 
 
@@ -97,12 +102,12 @@ def why_no_cpu(args: ServingSide) -> str | None:
         return f"the machine has {cpus} CPUs, fewer than {LEAST_CPUS}"
     shape = dense_shape(args.hf_checkpoint)
     if shape is None:
-        return "the model is not a dense one that the embedded engine is known to run"
+        return "the embedded engine supports only dense models of known types"
     if shape.parameters > MOST_PARAMETERS:
-        return f"{shape.parameters / 1e9:.0f} billion parameters would take it too long (--gate-engine cpu insists)"
+        return f"{shape.parameters / 1e9:.0f} billion parameters would be too slow there (--gate-engine cpu forces it)"
     need, memory = BYTES * shape.parameters, psutil.virtual_memory().total
     if need > HOST_SHARE * memory:
-        return f"it would need {need / GIB:.0f} of the {memory / GIB:.0f} GiB of host memory (--gate-engine cpu insists)"
+        return f"it would need {need / GIB:.0f} of the {memory / GIB:.0f} GiB of memory (--gate-engine cpu forces it)"
     return None
 
 

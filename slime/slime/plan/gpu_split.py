@@ -78,8 +78,8 @@ def split_of(args: ServingSide) -> GpuSplit:
         return GpuSplit((actor, RunPart("rollout", engines, serves_on_gpu, each), *others))
     if serves_on_gpu and engines > actor.count:
         raise ConfigError(
-            f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
-            "set --rollout-num-gpus to no more"
+            f"--colocate: the engines need {engines} GPUs, but the trainers have only {actor.count}; "
+            f"set --rollout-num-gpus to at most {actor.count}"
         )
     return GpuSplit((actor, RunPart("rollout", 0, serves_on_gpu, each), *others), shared=engines)
 

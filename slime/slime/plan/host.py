@@ -58,10 +58,10 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
     state, model = STATE * trained(trainer), SERVED * trainer.shape.parameters
     parts: Parts = {
         "processes": float(PROCESS * processes),
-        "weights on their way": float(ON_THEIR_WAY),
+        "weights in transfer": float(ON_THEIR_WAY),
         "offloaded by the trainer": offloaded + (steps_aside(trainer) if use.offload_train else 0.0),
-        "states to go back to": 2.0 * state if use.gate else 0.0,
-        "a checkpoint on its way": float(state) if use.async_save else 0.0,
+        "earlier trainer states": 2.0 * state if use.gate else 0.0,
+        "checkpoint being saved": float(state) if use.async_save else 0.0,
         "shared memory": 3.0 * model if use.shared else 0.0,
         "engines' weights": float(model * use.engines),
         "the gate's engine": float(PROCESS + 4 * model) if use.gate_engine else 0.0,

@@ -18,19 +18,19 @@ def problem(address: str, port: int, first: bool) -> str:
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:
         return (
-            f"MASTER_ADDR={address} is neither an address nor a name that is known here ({error.strerror}): give the IP "
-            "address of the first machine"
+            f"MASTER_ADDR={address} is neither an IP address nor a host name that this machine can resolve "
+            f"({error.strerror}): set it to the IP address of the first machine"
         )
     refused = bind_error(str(addresses[0][4][0]), port) if first else None
     if refused is None:
         return ""
     if refused.errno == errno.EADDRNOTAVAIL:
         return (
-            f"MASTER_ADDR={address} is not an address of this machine, which is the first (NODE_RANK=0): give its own, "
-            "by which the others reach it"
+            f"MASTER_ADDR={address} is not an address of this machine, which is the first (NODE_RANK=0): set the "
+            "address of this machine that the other machines can reach"
         )
     reason = refused.strerror or refused
-    return f"RAY_PORT={port} on {address} cannot be used ({reason}): free it, or set another on all machines"
+    return f"RAY_PORT={port} on {address} cannot be used ({reason}): free it, or set another RAY_PORT on all machines"
 
 
 if __name__ == "__main__":

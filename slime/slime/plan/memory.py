@@ -137,18 +137,18 @@ def phases(trainer: TrainerMemory) -> list[Parts]:
     return [
         {
             "layers in bf16": 2.0 * ends,
-            "gradients on their way": 2.0 * trained_ends if chunked else 0.0,
+            "gradients in transfer": 2.0 * trained_ends if chunked else 0.0,
             "activations": kept + 8.0 * shape.hidden * tokens,
             "logits": logit_bytes(trainer) * rows * shape.vocabulary,
         },
         {
             "layers in bf16": 2.0 * (ends + blocks),
-            "gradients on their way": 2.0 * trained_ends + (6.0 + 4.0 / trainer.gpus) * layer,
+            "gradients in transfer": 2.0 * trained_ends + (6.0 + 4.0 / trainer.gpus) * layer,
             "activations": activations(trainer) + backward_bytes(shape) * tokens,
         },
         {
             "layers in bf16": 2.0 * ends,
-            "gradients on their way": (6.0 + 4.0 / trainer.gpus) * trained_ends,
+            "gradients in transfer": (6.0 + 4.0 / trainer.gpus) * trained_ends,
             "activations": 6.0 * shape.hidden * tokens,
         },
     ]
@@ -293,15 +293,15 @@ def _phases(
     phases: list[Parts] = [
         {
             "activations": kept + again + inside,
-            "gradients on their way": 2 * ends if shape.tied and alone else 0,
+            "gradients in transfer": 2 * ends if shape.tied and alone else 0,
         },
-        {"activations": outside, "gradients on their way": WIDENED * ends},
+        {"activations": outside, "gradients in transfer": WIDENED * ends},
     ]
     if head:
         rows = min(trainer.rows or tokens, tokens)
         summed = 2 * ends if rows < tokens else 0
         logits = logit * rows * shape.vocabulary / division.tp
-        phases.append({"activations": outside, "gradients on their way": summed, "logits": logits})
+        phases.append({"activations": outside, "gradients in transfer": summed, "logits": logits})
     return phases
 
 

@@ -30,7 +30,7 @@ def misspelt_variables(
     misspelt = []
     for name in sorted(set(env) - known):
         if (meant := closest(name, known)) is not None:
-            misspelt.append(f"{name} is set and nothing reads it; did you mean {meant}?")
+            misspelt.append(f"{name} is set, but no program reads it; did you mean {meant}?")
     return misspelt
 
 

@@ -24,7 +24,7 @@ def lacking(folder: Path) -> str:
         return "contains no *.safetensors"
     missing = [name for name in _named(folder / INDEX) if not (folder / name).is_file()]
     if missing:
-        return f"lacks {len(missing)} of the files that {INDEX} names, for example {missing[0]}"
+        return f"lacks {len(missing)} of the files listed in {INDEX}, for example {missing[0]}"
     for file in files:
         if problem := cut_short(file):
             return f"has {file.name}, {problem}"
@@ -37,7 +37,7 @@ def cut_short(file: Path) -> str:
     with file.open("rb") as content:
         length = int.from_bytes(content.read(LENGTH_BYTES), "little")
         if length > size - LENGTH_BYTES:
-            return f"whose header is cut short ({size} bytes; a pointer of git-lfs has about 130)"
+            return f"whose header is incomplete ({size} bytes; if it is a git-lfs pointer of about 130, run git lfs pull)"
         try:
             header = json.loads(content.read(length))
             ends = [

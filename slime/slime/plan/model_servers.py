@@ -132,8 +132,8 @@ def check_context(args: ServingSide, server: ModelServers, config: Mapping[str, 
         else "--context-length (CONTEXT_LENGTH)"
     )
     raise ConfigError(
-        f"the {server.title} engine would have a context of {context}, and {name} was made for {most}: give {flags} of "
-        "no more, or stretch the model's rotation (rope_scaling in its config.json)"
+        f"the {server.title} engine would have a context of {context} tokens, but {name} supports {most}: set {flags} to "
+        f"at most {most}, or extend the model's context (rope_scaling in its config.json)"
     )
 
 
@@ -154,5 +154,5 @@ def mem_fraction(args: EngineArguments, part: str = "rollout") -> float:
     except ValueError:
         raise ConfigError(f"{name} {shares[-1]} is not a number") from None
     if not 0 < share <= 1:
-        raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
+        raise ConfigError(f"{name} {share:g} must be a share of a GPU's memory, above 0 and at most 1")
     return share

@@ -176,15 +176,18 @@ def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
     try:
         shape = read_shape(args.hf_checkpoint)
     except ConfigError as error:
-        logger.warning("%s; its engine keeps what it finds free when it starts", error)
+        logger.warning(
+            "%s, so the memory of its engine is not planned: the engine takes the memory that is free at its start",
+            error,
+        )
         return []
     share, context = mem_fraction(args), args.context_length or shape.context
     engine = EngineMemory(shape, args.rollout_num_gpus_per_engine, share, context)
     parts = engine_parts(engine, gpu)
     if parts["keys and values"] <= 0:
         raise ConfigError(
-            f"the engine's share {share:g} of a {gpu.name} does not hold the {parts['weights'] / GIB:.1f} GiB of its "
-            "weights: a larger share (MEM_FRACTION_STATIC), or more GPUs an engine (TP)"
+            f"the engine's share {share:g} of a {gpu.name} is too small for the {parts['weights'] / GIB:.1f} GiB of "
+            "its weights: set a larger share (MEM_FRACTION_STATIC), or more GPUs per engine (TP)"
         )
     if args.rollout_backend == "vllm":
         return [cap, str(int(parts["keys and values"]))]

@@ -115,15 +115,15 @@ def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
     need, space = sum(in_memory.values()), sum(on_disk.values())
     problems_found = []
     if need > memory:
-        gate = "; without --gate, or with --use-lora, it is less" if plan.host.gate else ""
+        gate = "; it needs less without --gate, or with --use-lora" if plan.host.gate else ""
         problems_found.append(
-            f"the run needs {need / GIB:.0f} GiB of host memory, {memory / GIB:.0f} are there: "
+            f"the run needs {need / GIB:.0f} GiB of host memory, but the machines have {memory / GIB:.0f}: "
             f"{_largest(in_memory)}{gate}"
         )
     if space > disk:
         problems_found.append(
-            f"the run needs {space / GIB:.0f} GiB of disk, {disk / GIB:.0f} are free: {_largest(on_disk)}; fewer "
-            "--keep-checkpoints, --keep-versions, --keep-weights"
+            f"the run needs {space / GIB:.0f} GiB of disk, but {disk / GIB:.0f} are free: {_largest(on_disk)}; lower "
+            "--keep-checkpoints, --keep-versions or --keep-weights"
         )
     return problems_found
 
@@ -155,7 +155,7 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
     place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
     ways = [smaller_share(engine, plan.gpu, need + plan.carrying) for engine in shared[:1]]
     return [
-        f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: "
+        f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: use "
         + "; ".join([*filter(None, ways), advice(plan.trainer, parts)])
     ]
 
@@ -201,14 +201,15 @@ def _server_problem(server: Server, gpu: Gpu) -> list[str]:
         return [problem]
     if parts["keys and values"] <= 0:
         return [
-            f"the {server.role} engine's weights take {parts['weights'] / GIB:.1f} GiB a GPU, and its share is "
-            f"{engine.fraction * gpu.memory:.1f} GiB: more GPUs an engine (TP), or a larger share "
+            f"the {server.role} engine's weights take {parts['weights'] / GIB:.1f} GiB a GPU, but its share is "
+            f"{engine.fraction * gpu.memory:.1f} GiB: set more GPUs per engine (TP), or a larger share "
             "(MEM_FRACTION_STATIC)"
         ]
     tokens = kv_tokens(engine, gpu)
     if tokens < engine.context:
         return [
-            f"the {server.role} engine keeps {tokens:,} tokens, fewer than one request of {engine.context:,}: "
-            "a smaller CONTEXT_LENGTH, more GPUs an engine (TP), or a larger share (MEM_FRACTION_STATIC)"
+            f"the KV cache of the {server.role} engine holds {tokens:,} tokens, fewer than one request of "
+            f"{engine.context:,}: set a smaller CONTEXT_LENGTH, more GPUs per engine (TP), or a larger share "
+            "(MEM_FRACTION_STATIC)"
         ]
     return []

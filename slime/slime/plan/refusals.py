@@ -72,8 +72,8 @@ def check_wandb(args: Arguments, env: Mapping[str, str]) -> None:
     places = [env["NETRC"]] if env.get("NETRC") else ["~/.netrc", "~/_netrc"]
     if not any(Path(place).expanduser().is_file() for place in places):
         raise ConfigError(
-            "--use-wandb: there is no key: export WANDB_API_KEY (or WANDB_KEY), or WANDB_MODE=offline to keep what is "
-            "logged in the run folder"
+            "--use-wandb needs a key: export WANDB_API_KEY (or WANDB_KEY), or WANDB_MODE=offline to keep the logs "
+            "in the run folder"
         )
 
 

@@ -66,7 +66,7 @@ def as_text(plan: MemoryPlan, price: float | None = None) -> str:
         )
     if plan.carrying:
         lines.append(
-            f"updates  {plan.carrying / GIB:.1f} GiB on each GPU of the policy, of a process with weights for it"
+            f"updates  {plan.carrying / GIB:.1f} GiB on each GPU of the policy, for the process that sends it weights"
         )
     for name, where in (("host", "memory of the machines"), ("disk", "disk")):
         parts = ", ".join(f"{part} {size / GIB:.0f}" for part, size in data[name].items())

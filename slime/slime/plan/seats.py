@@ -63,7 +63,7 @@ class Seats:
                 if count := places.count(machine):
                     mark = " (shared)" if split.shared and name == "rollout" else ""
                     parts.append(f"{names.get(name, name)} {count} x {each[name]} GPUs{mark}")
-            lines.append(", ".join(parts) or "nothing")
+            lines.append(", ".join(parts) or "unused")
         return lines
 
 
@@ -100,8 +100,8 @@ def _own_gpus(split: GpuSplit, free: list[int], machines: Sequence[Machine]) -> 
             places = [place for place, left in enumerate(free) if left >= part.each]
             if not places:
                 raise ClusterError(
-                    f"the {part.each} GPUs of an engine ({part.name}) must lie on one machine, and the machines have "
-                    f"{_listed(free, machines)} free: {SMALLER}"
+                    f"the {part.each} GPUs of an engine ({part.name}) must be on one machine, but the free GPUs are "
+                    f"{_listed(free, machines)}: {SMALLER}"
                 )
             place = min(places, key=lambda one: (one != 0, one not in has_engines, free[one], one))
             has_engines.add(place)
@@ -140,8 +140,8 @@ def beside_trainers(
     places = [place for place, count in enumerate(trainers) for _ in range(count // each)]
     if len(places) < gpus // each:
         raise ClusterError(
-            f"--colocate: {gpus // each} engines of {each} GPUs do not fit together with the trainers, of which the "
-            f"machines have {_listed(trainers, machines)}: make ROLLOUT_GPUS or TP smaller"
+            f"--colocate: {gpus // each} engines of {each} GPUs do not fit on the GPUs of the trainers "
+            f"({_listed(trainers, machines)}): make ROLLOUT_GPUS or TP smaller"
         )
     return tuple(places[: gpus // each])
 

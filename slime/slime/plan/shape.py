@@ -159,7 +159,9 @@ class Shape:
             ConfigError: adapters of experts, whose number depends on how the model holds them.
         """
         if self.experts:
-            raise ConfigError(f"{self.name}: adapters of a mixture of experts are not planned")
+            raise ConfigError(
+                f"{self.name}: the memory plan does not support adapters of a mixture of experts"
+            )
         h, q, k = self.hidden, self.queries * (2 if self.gated else 1), self.keys
         full = (h + q) + 2 * (h + k) + (self.queries + h)
         ends = 3 * (h + self.mlp)
@@ -213,7 +215,9 @@ def shape_of(config: dict[str, Any], name: str) -> Shape:
     text["tie_word_embeddings"] = any(part.get("tie_word_embeddings") for part in (config, text))
     family = str(text.get("model_type"))
     if family not in FAMILIES:
-        raise ConfigError(f"{name} is of type {family}; planned are {', '.join(FAMILIES)}")
+        raise ConfigError(
+            f"{name} has the model_type {family}; the memory plan supports {', '.join(FAMILIES)}"
+        )
     try:
         return _shape(text, family, name)
     except KeyError as error:

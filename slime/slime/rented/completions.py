@@ -41,14 +41,12 @@ Fields = Mapping[str, Any]
 ANSWER_SECONDS = 600.0
 CONNECTIONS = 64
 NO_IDS = (
-    "{url} returns no token ids for {model!r}, and text that is tokenised again is not what was sampled: take a server "
-    "that does, such as vLLM, or use it as a judge"
+    "{url} returns no token ids for {model!r}, which training needs: use a server that returns them, such as vLLM, or "
+    "use this one only as a judge"
 )
 ASKED_FOR_IDS = {"return_token_ids": True, "raw_output": True}
 """Request fields that make servers return ids; servers ignore unknown fields."""
-TRAINS_NOT = (
-    "{url} only samples: there is nothing to train at; serve with it, or rent from a cloud that trains"
-)
+TRAINS_NOT = "{url} can only sample, not train: use it only for serving, or rent a service that can train"
 
 
 class CompletionsService:
@@ -128,14 +126,14 @@ class CompletionsSampler:
         if ids is None:
             raise ServiceRefuses(NO_IDS.format(url=self.url, model=self.model))
         if values is None or len(values) != len(ids):
-            raise ServiceAway(f"{self.url}: {len(values or [])} log-probs came for {len(ids)} ids")
+            raise ServiceAway(f"{self.url} returned {len(values or [])} log-probs for {len(ids)} ids")
         return Sampled(ids, values, choice.get("finish_reason") == "stop")
 
     def _of_prompt(self, ids: Sequence[int]) -> list[float]:
         choice = self._post(SamplingRequest(ids, 1), {"logprobs": 1, "echo": True})
         values = log_probs_of(choice, first_known=False)
         if values is None or len(values) < len(ids):
-            raise ServiceRefuses(f"{self.url} gives no log-probs of prompts")
+            raise ServiceRefuses(f"{self.url} returns no log-probs of prompts")
         return values[1 : len(ids)]
 
     def _post(self, request: SamplingRequest, more: Fields) -> dict[str, Any]:
@@ -155,7 +153,11 @@ class CompletionsSampler:
             kind = (
                 ServiceAway if answer.status_code >= 500 or answer.status_code in MAY_PASS else ServiceRefuses
             )
-            raise kind(f"{self.url} answers {answer.status_code}: {answer.text[:300]}".replace("\n", " "))
+            raise kind(
+                f"{self.url} answered with status {answer.status_code}: {answer.text[:300]}".replace(
+                    "\n", " "
+                )
+            )
         with failures_translated():
             [choice] = answer.json()["choices"]
         return dict(choice)

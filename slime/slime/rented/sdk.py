@@ -35,7 +35,7 @@ def check_version(name: str, package: str, tested: tuple[int, int], install: str
         raise ConfigError(f"{name} is not installed: {install}") from None
     if tuple(int(part) for part in installed.split(".")[:2]) != tested:
         raise ConfigError(
-            f"this is {package} {installed}, and {tested[0]}.{tested[1]}.x was tried: {install}"
+            f"{package} {installed} is installed, but only {tested[0]}.{tested[1]}.x is tested: {install}"
         )
 
 

@@ -189,6 +189,6 @@ class Service(Protocol):
 def connect(path: str, settings: ServiceSettings) -> Service:
     """Returns the service given by --rented-service. Raises ConfigError."""
     if not path:
-        raise ConfigError("no service to rent from: give --rented-service module:Class")
+        raise ConfigError("no rented service is set: give --rented-service module:Class")
     service: Service = load_attr(path)(settings)
     return service

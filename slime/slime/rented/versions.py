@@ -48,4 +48,4 @@ def read_version(folder: Path) -> RentedWeights:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return RentedWeights(str(content["model"]), content["sampler"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{folder} names no weights of a service: {error!r}") from error
+        raise EngineError(f"{folder} records no weights of a service: {error!r}") from error

@@ -46,7 +46,7 @@ def test_another_models_tokenizer_is_rejected_in_one_line(args: SimpleNamespace,
     tokenizer["model"]["vocab"] = {word: number for number, word in enumerate(words)}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     args.hf_checkpoint = str(tmp_path)
-    with pytest.raises(ConfigError, match="is not the tokenizer of the model at the service") as refusal:
+    with pytest.raises(ConfigError, match="does not belong to the model at the service") as refusal:
         ask_first(args)
     assert "\n" not in str(refusal.value)
 

@@ -139,7 +139,7 @@ def test_an_untested_sdk_version_is_rejected(case: Case, monkeypatch: pytest.Mon
         case.check_sdk()
     for found in case.other:
         monkeypatch.setattr("slime.rented.sdk.version", lambda name, found=found: found)
-        with pytest.raises(ConfigError, match=r"\.x was tried"):
+        with pytest.raises(ConfigError, match=r"\.x is tested"):
             case.check_sdk()
 
 
@@ -197,7 +197,7 @@ def test_an_unusable_port_or_folder_is_rejected_before_anything_is_rented(
         assert f"port {port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
     monkeypatch.setenv("SGLANG_API_KEY", "x")
     assert main(case.cloud, [*words, "--proxy-host", "999.1.1.1"]) == 2
-    assert "999.1.1.1 is neither an address nor a name" in capsys.readouterr().err
+    assert "999.1.1.1 is neither an IP address nor a host name" in capsys.readouterr().err
     assert main(case.cloud, [*given, "--record-dir", "/proc/nope"]) == 2
     assert "/proc/nope cannot be made or written" in capsys.readouterr().err
 

@@ -146,7 +146,7 @@ def test_errors_of_sglang_reach_the_client(gateway: RunningGateway) -> None:
 def test_an_engine_without_adapter_support_is_rejected_at_once(gateway: RunningGateway) -> None:
     gateway.engine.adapters = None
     answer = ask(gateway, f"{gateway.app.state.gateway.model_name}:ada")
-    assert answer.status_code == 400 and "serves no adapters" in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "does not support adapters" in answer.json()["error"]["message"]
     assert ask(gateway, "anything").status_code == 200
 
 
@@ -214,7 +214,7 @@ def test_the_base_trainer_leases_no_turn_of_an_adapter(
     store: RolloutStore, make_sample: Any, make_turn: Any
 ) -> None:
     """Even if the store contained a sample of it."""
-    with pytest.raises(StoreError, match="not trained into another policy"):
+    with pytest.raises(StoreError, match="cannot be imported as a turn of another policy"):
         store.turns.record(make_turn(policy_id=policy_of("policy", "ada"), state=TurnState.IMPORTED))
     own, other = make_sample(), make_sample()
     with store.database.transaction() as connection:

@@ -82,7 +82,10 @@ def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.C
         (["import", "{}/none.jsonl", "--rl-buffer-dir", "{}"], "cannot read"),
         (["delete-session", "ghost", "--rl-buffer-dir", "{}"], "no session 'ghost' in the buffer"),
         (["delete-person", "ghost", "--rl-buffer-dir", "{}"], "no person 'ghost' in the buffer"),
-        (["purge", "--retention-days", "-1", "--rl-buffer-dir", "{}"], "-1.0 is not an age in days"),
+        (
+            ["purge", "--retention-days", "-1", "--rl-buffer-dir", "{}"],
+            "the age must be 0 days or more, not -1.0",
+        ),
         (["export", "--output", "{}/no/folder", "--rl-buffer-dir", "{}"], "cannot write"),
         (["stats", "--rl-buffer-url", "mysql://x/y"], "use sqlite or postgresql"),
     ],

@@ -95,7 +95,9 @@ def test_a_read_only_file_is_readable_and_writing_reports_the_reason(
     store.close()
     store = RolloutStore(f"sqlite:///file:{tmp_path / 'buffer.db'}?mode=ro&uri=true")
     assert store.turns.get(turn.id) == turn
-    with pytest.raises(StoreError, match=r"buffer\.db.*readonly database; this user may not write there"):
+    with pytest.raises(
+        StoreError, match=r"buffer\.db.*readonly database; this user has no permission to write there"
+    ):
         store.turns.record(make_turn())
     store.close()
 

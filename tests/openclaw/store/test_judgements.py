@@ -112,7 +112,7 @@ def test_an_expired_turn_is_not_judged(store: RolloutStore, make_turn: MakeTurn)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"turn_id": "other"}, "names turn other"),
+        ({"turn_id": "other"}, "belongs to another turn, other"),
         ({"reward": float("nan")}, "not a finite number"),
         ({"reward": {"score": float("inf")}}, "not a finite number"),
         ({"loss_mask": [1]}, "not 2 numbers of 0 or 1"),

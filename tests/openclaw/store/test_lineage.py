@@ -194,12 +194,12 @@ def test_a_dropped_sample_stays_dropped_through_a_rollback(
 def test_a_version_number_is_never_reused(store: RolloutStore, make_sample: MakeSample) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
-    with pytest.raises(StoreError, match="trained rollout 0, not 1"):
+    with pytest.raises(StoreError, match="already stored with rollout 0, not 1"):
         _live(store, 1, 1, 0)
-    with pytest.raises(StoreError, match="descends from 0, not from 5"):
+    with pytest.raises(StoreError, match="already stored with parent 0, not 5"):
         _live(store, 0, 1, 5)
     _live(store, -1, 0, None, restored=True)
-    with pytest.raises(StoreError, match="is rolled_back: only a restored trainer"):
+    with pytest.raises(StoreError, match="is rolled_back: only a trainer that was restored"):
         _live(store, 0, 1, 0)
 
 

@@ -77,9 +77,9 @@ def test_a_rollout_cannot_be_trained_twice(store: RolloutStore, make_sample: Mak
     make_sample()
     store.samples.lease(0, 1)
     store.samples.commit_lease(0, version=1)
-    with pytest.raises(StoreError, match="trained already, as version 1"):
+    with pytest.raises(StoreError, match="already trained, as version 1"):
         store.samples.commit_lease(0, version=2)
-    with pytest.raises(StoreError, match="trained already, as version 1"):
+    with pytest.raises(StoreError, match="already trained, as version 1"):
         store.samples.lease(0, 1)
 
 

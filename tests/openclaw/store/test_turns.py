@@ -78,9 +78,9 @@ def test_a_turn_cannot_be_created_in_a_later_state(
     ("changes", "message"),
     [
         ({"state": TurnState.UNTRAINABLE}, "needs a state_reason"),
-        ({"completion_log_probs": [-0.5]}, "1 log-probs for 2 ids"),
-        ({"version_spans": [(0, 0, 1)]}, "do not cover 2 ids"),
-        ({"version_spans": [(0, 0, 2), (1, 1, 2)]}, "do not cover 2 ids"),
+        ({"completion_log_probs": [-0.5]}, "1 log-probs for 2 completion ids"),
+        ({"version_spans": [(0, 0, 1)]}, "do not cover 2 completion ids"),
+        ({"version_spans": [(0, 0, 2), (1, 1, 2)]}, "do not cover 2 completion ids"),
         (
             {"completion_ids": [], "completion_log_probs": [], "version_spans": []},
             "needs prompt and completion",

@@ -61,7 +61,8 @@ def test_all_rows_of_a_task_are_on_one_side_of_a_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "complaint"), [({"input": "x"}, "row 1 has no task_name"), ({"task_name": "a"}, "leaves none")]
+    ("row", "complaint"),
+    [({"input": "x"}, "row 1 has no column task_name"), ({"task_name": "a"}, "leaves none")],
 )
 def test_too_few_tasks_for_a_split_are_rejected_in_one_line(tmp_path: Path, row: Any, complaint: str) -> None:
     source = tmp_path / "tasks.jsonl"

@@ -93,7 +93,7 @@ def test_an_environment_that_cannot_start_prints_one_line(
             await environment.reset(TASK)
 
     with_worker(counting(broken=True), go)
-    with pytest.raises(ConfigError, match="there is no Python /no/python"):
+    with pytest.raises(ConfigError, match="the Python for verifiers, /no/python, does not exist"):
         VerifiersEnvironments({}, python="/no/python")
     with pytest.raises(ConfigError, match="has no verifiers"):
         VerifiersEnvironments({}, python=sys.executable)

@@ -52,12 +52,12 @@ def test_the_first_schema_error_is_reported_to_the_model(
         ([], "a JSON schema of an object"),
         ({"type": "string"}, "a JSON schema of an object"),
         ({"properties": []}, "must be an object"),
-        ({"properties": {"x": {"type": "text"}}}, "x is of type 'text'"),
-        ({"properties": {"x": "string"}}, "x has no JSON schema"),
+        ({"properties": {"x": {"type": "text"}}}, "x has the unknown type 'text'"),
+        ({"properties": {"x": "string"}}, "x must have a JSON schema"),
         ({"properties": {"x": {"enum": "ab"}}}, "x has an enum that is not a list"),
         ({"properties": {"x": False}, "required": ["x"]}, "requires the argument x, which it does not allow"),
         ({"required": ["x"], "additionalProperties": False}, "requires the argument x"),
-        ({"properties": {"x": {"enum": []}}, "required": ["x"]}, "which may have none of no values"),
+        ({"properties": {"x": {"enum": []}}, "required": ["x"]}, "whose enum allows no value"),
     ],
 )
 def test_an_unsatisfiable_schema_is_detected(schema: object, problem: str) -> None:

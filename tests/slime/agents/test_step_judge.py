@@ -280,7 +280,7 @@ def test_a_vote_fits_the_context_of_the_judges_engine(
     message = {"role": "user", "content": "Does it help?"}
     assert asyncio.run(judge.reply([message], 0)) == "\\boxed{1}"
     assert len(asked[0]["input_ids"]) + asked[0]["sampling_params"]["max_new_tokens"] == 512
-    with pytest.raises(RewardError, match="its engine takes 512"):
+    with pytest.raises(RewardError, match="fills its context of 512"):
         asyncio.run(judge.reply([{**message, "content": "word " * 2000}], 0))
 
 

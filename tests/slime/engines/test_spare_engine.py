@@ -58,7 +58,7 @@ def test_a_cancelled_check_sends_no_more_requests(running: Running, model_path: 
         return prepare(path, version)
 
     control.prepare = ended_meanwhile  # type: ignore[method-assign]
-    with pytest.raises(EngineError, match="the check was ended"):
+    with pytest.raises(EngineError, match="the check was cancelled"):
         spare.try_weights(str(model_path), 1, PROMPTS, 8)
 
 

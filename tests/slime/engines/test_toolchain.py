@@ -122,7 +122,7 @@ def test_a_compiler_of_another_cuda_version_is_rejected_if_it_is_the_only_one(
     built_for(tmp_path, "13.2")
     old, near = toolkit(tmp_path / "old", "12.4"), toolkit(tmp_path / "near", "13.0")
     said = " ".join(problems("python", {"CUDA_HOME": str(old), "PATH": "/bin"}))
-    assert f"no nvcc (nvcc 12.4 in {old} is of another CUDA)" in said and "CUDA toolkit 13.2" in said
+    assert f"no nvcc (nvcc 12.4 in {old} is for another CUDA version)" in said and "CUDA toolkit 13.2" in said
     assert "nvcc" not in " ".join(problems("python", {"CUDA_HOME": str(near), "PATH": "/bin"})), "same major"
 
 
@@ -133,7 +133,8 @@ def test_the_check_reports_the_compiler_and_torchs_cuda_version(
     old = toolkit(tmp_path / "old", "12.4")
     said = toolchain.found_compiler(python_with_nvcc, {"CUDA_HOME": str(old), "PATH": "/bin"})
     assert (
-        f"(nvcc 12.4 in {old} is of another CUDA) for a torch of CUDA 13.0" in said and "nvidia/cu13" in said
+        f"(nvcc 12.4 in {old} is for another CUDA version) for a torch of CUDA 13.0" in said
+        and "nvidia/cu13" in said
     )
 
 

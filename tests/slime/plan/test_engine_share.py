@@ -101,12 +101,14 @@ def test_for_an_unknown_architecture_the_share_is_not_changed(
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert share_words(flags(hf_checkpoint=str(tmp_path)), CARD) == []
-    assert "is of type gpt2" in caplog.text
+    assert "has the model_type gpt2" in caplog.text
 
 
 def test_a_memory_share_too_small_for_the_weights_is_rejected_before_the_start() -> None:
     small = flags(engine_words={"rollout": ["--sglang-mem-fraction-static", "0.3"]})
-    with pytest.raises(ConfigError, match=r"does not hold the 7.5 GiB of its weights.*MEM_FRACTION_STATIC"):
+    with pytest.raises(
+        ConfigError, match=r"is too small for the 7.5 GiB of its weights.*MEM_FRACTION_STATIC"
+    ):
         share_words(small, CARD)
 
 

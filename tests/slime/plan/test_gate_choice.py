@@ -66,15 +66,15 @@ def test_a_run_warns_if_no_engine_tests_explicit_requests(
 ) -> None:
     asked(cpus=4)
     [told] = caplog.messages
-    assert told.startswith("explicit wishes are not examined") and "4 CPUs, fewer than 8" in told
-    assert "names a spare engine" in told
+    assert told.startswith("updates are not tested on explicit requests") and "4 CPUs, fewer than 8" in told
+    assert "to test on a spare engine" in told
     caplog.clear()
     with caplog.at_level(logging.INFO):
         asked()
         asked(gate_engine="10.0.0.7:30000")
         asked(gate=False)
     assert [message.rpartition(" by ")[2] for message in caplog.messages] == [
-        "an engine of their own on the CPU",
+        "a separate engine on the CPU",
         "the spare engine http://10.0.0.7:30000",
     ]
 

@@ -34,7 +34,7 @@ def test_missing_or_truncated_weights_are_reported(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(whole[:-1])
     assert f"which has {len(whole) - 1} of its {len(whole)} bytes" in lacking(folder)
     (folder / WEIGHTS).write_bytes(whole[:100])
-    assert "whose header is cut short (100 bytes" in lacking(folder)
+    assert "whose header is incomplete (100 bytes" in lacking(folder)
     (folder / WEIGHTS).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
     assert "git-lfs" in lacking(folder)
     (folder / WEIGHTS).write_bytes((4).to_bytes(8, "little") + b"nope")
@@ -48,5 +48,5 @@ def test_a_shard_that_the_index_names_must_be_there(folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index))
     assert (
         lacking(folder)
-        == f"lacks 1 of the files that {INDEX} names, for example model-00002-of-00002.safetensors"
+        == f"lacks 1 of the files listed in {INDEX}, for example model-00002-of-00002.safetensors"
     )

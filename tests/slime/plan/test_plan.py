@@ -227,11 +227,14 @@ def test_a_parallel_layout_of_the_trainer_is_planned_or_rejected(capsys: pytest.
     assert "--fsdp-cpu-offload; --expert-model-parallel-size" in capsys.readouterr().out
     assert main([*usual, *experts, "--fsdp-cpu-offload", "--max-tokens-per-gpu", "8192"]) == 0
     for words, complaint in (
-        (["--expert-model-parallel-size", "3"], "do not divide into models of 1"),
-        (["--tensor-model-parallel-size", "8"], "has 4 heads of a kind, which do not divide by 8"),
-        (["--pipeline-model-parallel-size", "8", "--expert-model-parallel-size", "2"], "stages of 2"),
-        (["--train-backend", "fsdp", *experts], "these sizes are of --train-backend megatron"),
-        (["--train-backend", "megatron", "--load-in-4bit", "--lora-rank", "8"], "fsdp only"),
+        (["--expert-model-parallel-size", "3"], "must be a multiple of 1"),
+        (
+            ["--tensor-model-parallel-size", "8"],
+            "has 4 attention or key-value heads, which are not divisible by 8",
+        ),
+        (["--pipeline-model-parallel-size", "8", "--expert-model-parallel-size", "2"], "stage of 2"),
+        (["--train-backend", "fsdp", *experts], "need --train-backend megatron"),
+        (["--train-backend", "megatron", "--load-in-4bit", "--lora-rank", "8"], "needs --train-backend fsdp"),
     ):
         assert main([*usual, *words]) == 2
         assert complaint in capsys.readouterr().err
@@ -244,7 +247,9 @@ def test_layers_missing_in_a_shorter_last_stage_are_in_the_others() -> None:
     assert [shorter.layers(shape, first) for first in (True, False)] == [10, 6]
     moved = [sum(shorter.numbers(shape, first)) - sum(even.numbers(shape, first)) for first in (True, False)]
     assert moved == pytest.approx([shape.block, -3 * shape.block], rel=1e-3)
-    with pytest.raises(ConfigError, match="36 layers, which do not divide into 5 stages; --decoder-last"):
+    with pytest.raises(
+        ConfigError, match="36 layers, which do not divide into 5 equal stages; --decoder-last"
+    ):
         Division(pp=5).check(shape, 5)
     Division(pp=5, last_layers=4).check(shape, 5)
 
@@ -275,7 +280,7 @@ def test_memory_shortages_are_reported_with_the_flag_to_change(fitting: MemoryPl
     assert "--fsdp-cpu-offload" in problems(replace(fitting, trainer=large))[0]
     small_card = replace(fitting, gpu=GPUS["RTX4090"], servers=fitting.servers[:1])
     policy = Server("policy", EngineMemory(read_shape("Qwen3-32B"), 1, 0.8, 32768), 1)
-    assert "more GPUs an engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
+    assert "more GPUs per engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
     short = Server("policy", EngineMemory(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
     assert "CONTEXT_LENGTH" in problems(replace(small_card, servers=(short,)))[-1]
 
@@ -356,15 +361,16 @@ def test_host_memory_and_disk_are_counted_and_shortages_reported() -> None:
     plan = MemoryPlan(named_gpu("H100"), 8, trainer, (engine,), Batch(16, 8192), host=gate)
     memory, disk = on_hosts(plan)
     numbers = shape.parameters
-    assert memory["processes"] == 8 * PROCESS and memory["states to go back to"] == 24 * numbers
-    assert memory["a checkpoint on its way"] == 12 * numbers and memory["shared memory"] == 6 * numbers
+    assert memory["processes"] == 8 * PROCESS and memory["earlier trainer states"] == 24 * numbers
+    assert memory["checkpoint being saved"] == 12 * numbers and memory["shared memory"] == 6 * numbers
     assert disk == {"checkpoints": 4 * 14 * numbers, "versions": 4 * 2 * numbers}
     assert host_problems(plan, sum(memory.values()), sum(disk.values())) == []
     lacks = host_problems(plan, 64 * GIB, 100 * GIB)
     assert (
-        "GiB of host memory, 64 are there" in lacks[0] and "states to go back to; without --gate" in lacks[0]
+        "GiB of host memory, but the machines have 64" in lacks[0]
+        and "earlier trainer states; it needs less without --gate" in lacks[0]
     )
-    assert "GiB of disk, 100 are free" in lacks[1] and "--keep-checkpoints" in lacks[1]
+    assert "GiB of disk, but 100 are free" in lacks[1] and "--keep-checkpoints" in lacks[1]
     adapters = replace(plan, trainer=replace(trainer, lora_rank=16))
     assert sum(on_hosts(adapters)[0].values()) < sum(memory.values()) / 2
     assert "GiB of memory of the machines: processes 24" in as_text(plan)

@@ -133,7 +133,7 @@ def test_invalid_requests_get_their_status_codes() -> None:
     assert asked(app, "/allocate", key="wrong", task_key="t")[0] == 401
     assert asked(app, "/allocate", key="secret")[:2] == (
         400,
-        {"ok": False, "code": "BAD_REQUEST", "error": "the request needs a text task_key"},
+        {"ok": False, "code": "BAD_REQUEST", "error": "the request needs the field task_key, a text"},
     )
     lease = asked(app, "/allocate", key="secret", task_key="t")[1]["lease_id"]
     assert asked(app, "/heartbeat", key="secret", lease_id="run-0")[0] == 404

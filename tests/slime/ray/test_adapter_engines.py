@@ -145,6 +145,6 @@ def test_a_cancelled_check_of_an_adapter_sends_no_more_requests(versions: list[P
 
     engine: Any = SimpleNamespace(url="http://engine", adapters=dict, answer=answer)
     gate = ExaminedAdapter(engine, "ada")
-    with pytest.raises(EngineControlError, match="the check was ended"):
+    with pytest.raises(EngineControlError, match="the check was cancelled"):
         gate.try_weights(str(versions[0]), 0, [[number] for number in range(99)], 4)
     assert len(asked) < 99

@@ -53,7 +53,7 @@ def test_the_gate_engine_is_always_embedded_on_the_cpu(model_path: Path, tmp_pat
 @pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "Qwen3.5-4B"])
 def test_a_model_unsupported_by_the_gate_engine_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(KNOWN[name]))
-    with pytest.raises(ConfigError, match="--gate-engine cpu: the embedded engine runs no mixtures"):
+    with pytest.raises(ConfigError, match="--gate-engine cpu: the embedded engine supports no mixtures"):
         gate_spec(arguments(str(tmp_path), tmp_path), "gate-engine-0", 31000)
 
 

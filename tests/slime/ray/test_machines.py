@@ -227,12 +227,12 @@ def test_large_engines_are_placed_before_small_ones() -> None:
         (
             GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 4, True, 4))),
             (3, 3),
-            "the 4 GPUs of an engine (rollout) must lie on one machine, and the machines have m0: 3, m1: 3 free",
+            "the 4 GPUs of an engine (rollout) must be on one machine, but the free GPUs are m0: 3, m1: 3",
         ),
         (
             GpuSplit((RunPart("actor", 6, True), RunPart("rollout", 0, True, 2)), shared=6),
             (3, 3),
-            "3 engines of 2 GPUs do not fit together with the trainers, of which the machines have m0: 3, m1: 3",
+            "3 engines of 2 GPUs do not fit on the GPUs of the trainers (m0: 3, m1: 3)",
         ),
     ],
 )

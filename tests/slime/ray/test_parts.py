@@ -36,7 +36,7 @@ def test_debug_modes_and_colocation_omit_unneeded_components() -> None:
     assert bundles(debug_train_only=True) == 2
     assert bundles(colocate=True) == 2
     gpus = Arguments(actor_num_gpus_per_node=2, rollout_num_gpus=4, colocate=True)
-    with pytest.raises(ConfigError, match="4 engines do not fit on the 2 GPUs of the trainers"):
+    with pytest.raises(ConfigError, match="the engines need 4 GPUs, but the trainers have only 2"):
         split_of(gpus)
 
 

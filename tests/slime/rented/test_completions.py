@@ -106,7 +106,7 @@ def test_an_unavailable_endpoint_or_missing_log_probs_are_retried() -> None:
 def test_completion_endpoints_do_not_support_training() -> None:
     service, _ = endpoint(always(VLLM))
     for train in (service.new, lambda: service.resume("state")):
-        with pytest.raises(ConfigError, match="only samples"):
+        with pytest.raises(ConfigError, match="can only sample"):
             train()
     with pytest.raises(ServiceRefuses):
         service.sampler("some-version")

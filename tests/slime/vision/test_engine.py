@@ -154,5 +154,5 @@ def test_invalid_images_are_rejected(service: Serve, make_sample: MakeSample) ->
 def test_an_engine_without_a_vision_model_rejects_images(model_path: Path, make_sample: MakeSample) -> None:
     blind = EngineService(EmbeddedArguments(model_path=str(model_path)))
     asked = body(make_sample(picture(40, 30)))
-    with pytest.raises(RequestError, match="takes no images"):
+    with pytest.raises(RequestError, match="does not support images"):
         blind.sequence(GenerateRequest.model_validate({**asked, "input_ids": [5] * len(asked["input_ids"])}))

@@ -77,7 +77,7 @@ class OpenEnvEnvironment:
     async def _asked(self, kind: str, data: Mapping[str, Any]) -> Json:
         """Returns the observation, or the server's message if it rejects the action. Raises EnvironmentAway."""
         if self.socket is None:
-            raise EnvironmentAway("the environment was not reset")
+            raise EnvironmentAway("the environment was used before its reset")
         try:
             await self.socket.send_json({"type": kind, "data": dict(data)})
             answer = await self.socket.receive_json(timeout=self.seconds)

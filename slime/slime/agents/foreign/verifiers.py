@@ -41,9 +41,11 @@ class VerifiersEnvironments:
         seconds: float = 600.0,
     ) -> None:
         if shutil.which(python) is None:
-            raise ConfigError(f"there is no Python {python} for verifiers")
+            raise ConfigError(f"the Python for verifiers, {python}, does not exist")
         if subprocess.run([python, "-c", _HAS], capture_output=True, check=False).returncode:
-            raise ConfigError(f"{python} has no verifiers 0.4; {python} -m pip install 'verifiers==0.4.*'")
+            raise ConfigError(
+                f"{python} has no verifiers 0.4; install it: {python} -m pip install 'verifiers==0.4.*'"
+            )
         options = {"env": dict(env), "harness": dict(harness or {}), "solved_at": solved_at}
         self.worker = Worker("verifiers", python, options, environment, seconds)
 

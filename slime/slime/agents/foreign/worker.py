@@ -102,14 +102,18 @@ class Process:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError(f"the environment's Python {command[0]}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot start the environment's Python {command[0]}: {error.strerror}"
+            ) from error
         self.reading = asyncio.create_task(self._read())
         try:
             _answer(await asyncio.wait_for(greeting, START_SECONDS))
         except (ConfigError, EnvironmentAway, TimeoutError) as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                raise EnvironmentAway(f"{command[3]} environments did not start") from error
+                raise EnvironmentAway(
+                    f"the process of {command[3]} environments did not start in {START_SECONDS:g} s"
+                ) from error
             raise
 
     async def ask(self, do: str, **body: Any) -> Json:
@@ -137,6 +141,7 @@ class Process:
 
     async def _read(self) -> None:
         assert self.process is not None and self.process.stdout is not None
+        reason = "the environment's process has ended"
         try:
             while line := await self.process.stdout.readline():
                 message = json.loads(line)
@@ -144,11 +149,11 @@ class Process:
                 if future is not None and not future.done():
                     future.set_result(message)
         except (ValueError, KeyError, TypeError):
-            pass  # an invalid or too long line: pending requests get an error
+            reason = "the environment's process sent an invalid or too long line"
         finally:
             for future in self.waiting.values():
                 if not future.done():
-                    future.set_exception(EnvironmentAway("the environment's process has ended"))
+                    future.set_exception(EnvironmentAway(reason))
 
     async def close(self) -> None:
         """Closes its input, and kills it if it does not exit."""
@@ -164,7 +169,7 @@ def _answer(message: Json) -> Json:
     if "refused" in message:
         raise ConfigError(str(message["refused"]))
     if "away" in message or not isinstance(message.get("answer"), dict):
-        raise EnvironmentAway(str(message.get("away", "the environment answered nonsense")))
+        raise EnvironmentAway(str(message.get("away", "the environment's process sent an invalid answer")))
     answer: Json = message["answer"]
     return answer
 
@@ -199,5 +204,5 @@ class ForeignEnvironment:
 
     async def _asked(self, do: str, **body: object) -> Json:
         if self.process is None:
-            raise EnvironmentAway("the environment was not reset")
+            raise EnvironmentAway("the environment was used before its reset")
         return await self.process.ask(do, episode=self.episode, **body)

@@ -66,7 +66,7 @@ class AdapterDelta:
             return weight
         down, up = (part.to(weight.device).float() for part in self.factors[name])
         if (up.shape[0], down.shape[1]) != tuple(weight.shape):
-            raise AdapterError(f"the adapter of {name} does not fit its shape {list(weight.shape)}")
+            raise AdapterError(f"the LoRA factors of {name} do not match its shape {list(weight.shape)}")
         return weight.float() + self.scale * (up @ down)
 
 
@@ -84,15 +84,15 @@ def read_adapter(folder: str) -> AdapterDelta | None:
         base, scale = str(config["base_model_name_or_path"]), float(config["lora_alpha"]) / int(config["r"])
         tensors = load_file(path / WEIGHTS)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise AdapterError(f"{folder} is not an adapter that can be read: {error!r}") from error
+        raise AdapterError(f"cannot read the adapter in {folder}: {error!r}") from error
     other = [name for name in PLAIN if config.get(name) not in WITHOUT_EFFECT]
     if other:
         raise AdapterError(
-            f"{folder}: {other[0]} of the adapter is {config[other[0]]}; only plain LoRA is merged"
+            f"{folder}: the adapter has {other[0]} {config[other[0]]}; only plain LoRA is supported"
         )
     down, up, whole = _sorted(tensors)
     if down.keys() != up.keys():
-        raise AdapterError(f"{folder} lacks one half of the adapter of {min(down.keys() ^ up.keys())}")
+        raise AdapterError(f"{folder} has only one of the two LoRA factors of {min(down.keys() ^ up.keys())}")
     return AdapterDelta(base, scale, {name: (down[name], up[name]) for name in down}, whole, tensors)
 
 

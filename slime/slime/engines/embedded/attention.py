@@ -127,7 +127,7 @@ def ragged_attention(
         if kwargs.get(name) is not None:
             raise NotImplementedError(f"the embedded engine does not support attention with {name!r}")
     if ragged_batch is None:
-        raise NotImplementedError("this architecture does not hand its keyword arguments to the attention")
+        raise NotImplementedError("this architecture does not pass its keyword arguments to the attention")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     layer: int = module.layer_idx
     parts: list[tuple[DecodeSpan | ChunkSpan, int, int]] = []

@@ -210,7 +210,7 @@ class Engine:
         version = self.version()
         for row, token, log_prob in zip(rows, ids, log_probs, strict=True):
             if not math.isfinite(log_prob):
-                self._finish(row, failure("the model gave logits that are not finite"))
+                self._finish(row, failure("the model computed logits that are not finite"))
                 continue
             row.append(token, log_prob, version if row.adapter is None else self._version_of(row))
             if row.finish is not None:

@@ -100,7 +100,7 @@ def images_of_prompt(
     if not data:
         return None
     if placed is None:
-        raise RequestError("image_data: the model takes no images")
+        raise RequestError("image_data: the model does not support images")
     images, places = [], []
     for number, one in enumerate(data):
         try:

@@ -119,13 +119,15 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
     if positions is None:
-        raise ModelError(f"{folder}: the embedded engine cannot run this architecture: it has no positions")
+        raise ModelError(
+            f"{folder}: the embedded engine cannot run this architecture: config.json has no max_position_embeddings"
+        )
     if getattr(text, "num_experts", None):
-        raise ModelError(f"{folder}: the embedded engine serves no mixtures of experts; SGLang does")
+        raise ModelError(f"{folder}: the embedded engine does not support mixtures of experts; use SGLang")
     if getattr(module, "_is_stateful", False):
         raise ModelError(
-            f"{folder}: the embedded engine serves no linear attention or other states, which a {text.model_type} has; "
-            "SGLang does"
+            f"{folder}: the embedded engine does not support the linear attention or other state of a {text.model_type}; "
+            "use SGLang"
         )
     module.tie_weights()
     module.requires_grad_(False)

@@ -110,7 +110,7 @@ def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]
         here, there = stored.get(name), left.get(name)
         kind = None if here is None else (str(here.dtype).removeprefix("torch."), tuple(here.shape))
         if there is None or kind != (there.dtype, there.shape):
-            raise EngineError(f"{folder} holds another {name} than the trainer wrote")
+            raise EngineError(f"{folder}: tensor {name} is not the one that the trainer wrote")
     chosen = {
         name: tensor
         for name, tensor in stored.items()
@@ -118,7 +118,7 @@ def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]
     }
     for name, digest in digest_tensors(chosen, finite=False).items():
         if digest != left[name]:
-            raise EngineError(f"{folder} holds another {name} than the trainer wrote")
+            raise EngineError(f"{folder}: tensor {name} is not the one that the trainer wrote")
     return left
 
 
@@ -161,7 +161,7 @@ def read_weights(
         except AdapterError as error:
             raise WeightsError(f"{folder}: {error}") from error
         except NotFiniteError as error:
-            raise WeightsError(f"{name} holds {error}") from error
+            raise WeightsError(f"{folder}: {name} holds {error}") from error
 
     in_parallel(read, sorted(stored), sum(tensor.nbytes for tensor in stored.values()))
     _drop_aliases(folder, tensors, digests, model)
@@ -185,13 +185,13 @@ def _check(folder: str, stored: dict[str, Tensor], model: ServedModel, cast: boo
     for name, tensor in stored.items():
         expected = model.tensors.get(model.aliases.get(name, name))
         if expected is None:
-            raise WeightsError(f"unexpected tensor {name}")
+            raise WeightsError(f"{folder}: unexpected tensor {name}")
         if tensor.shape != expected.shape:
             raise WeightsError(
-                f"{name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}"
+                f"{folder}: {name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}"
             )
         if tensor.dtype != expected.dtype and not cast:
-            raise WeightsError(f"{name} is {tensor.dtype}, the live weights are {expected.dtype}")
+            raise WeightsError(f"{folder}: {name} is {tensor.dtype}, the live weights are {expected.dtype}")
     missing = sorted(model.tensors.keys() - stored.keys())
     if missing:
         raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")

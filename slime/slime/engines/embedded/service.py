@@ -84,7 +84,7 @@ class EngineService:
         self.weights.load(first.path, first.version)
         if first.checksum is not None and not self.weights.holds(first.checksum):
             raise ModelError(
-                f"{first.path} does not hold the weights that {self.args.weights_file} names: its checksum differs"
+                f"{first.path} does not hold the weights listed in {self.args.weights_file}: its checksum differs"
             )
 
     def sequence(self, request: GenerateRequest) -> Sequence:
@@ -161,8 +161,8 @@ def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
     if requested is not None and requested > most:
         limit = f"the model has {positions} positions"
         if total < positions:
-            limit = f"the KV store holds {total} tokens"
-        raise ModelError(f"--context-length {requested} is too much: {limit}")
+            limit = f"the KV cache holds {total} tokens"
+        raise ModelError(f"--context-length {requested} is too long: {limit}")
     return requested or most
 
 

@@ -53,7 +53,7 @@ class WeightTrial:
 
         def check() -> None:
             if request.model_path is None and self._discarded != discarded:
-                raise WeightsError(f"weight_version {request.version} was discarded while it was tried")
+                raise WeightsError(f"weight_version {request.version} was discarded during its test")
 
         with self._lock:
             check()
@@ -139,7 +139,9 @@ def greedy_answers(
     """
     drafts = [draft[:most] for draft in drafts] or [[] for _ in prompts]
     if len(drafts) != len(prompts):
-        raise RequestError(f"drafts: {len(drafts)} for {len(prompts)} prompts")
+        raise RequestError(
+            f"drafts: {len(drafts)} drafts for {len(prompts)} prompts; send one for each prompt"
+        )
     read = [
         _reading(service, prompt, draft) if draft else None
         for prompt, draft in zip(prompts, drafts, strict=True)

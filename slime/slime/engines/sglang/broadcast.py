@@ -100,14 +100,18 @@ class Broadcast:
         """Lets the engine read the folder itself, if it can see it."""
         half = isinstance(reason, HalfLoaded)
         logger.warning(
-            "%s: version %d was not %s, it is read from disk: %s", self.url, version, self.how, reason
+            "%s: version %d was not %s, the engine reads it from disk: %s",
+            self.url,
+            version,
+            self.how,
+            reason,
         )
         try:
             Disk().load(call, path, version, held or half)
         except EngineControlError as error:
             both = f"version {version} was not {self.how} ({reason}), nor read from disk ({error})"
             if half:
-                raise HalfLoaded(f"{both}: the engine's requests wait for an update that succeeds") from error
+                raise HalfLoaded(f"{both}: requests to the engine wait until an update succeeds") from error
             raise EngineControlError(both, error.status) from error
         self.sent = {str(version): path}
         if half and not held:
@@ -135,7 +139,7 @@ class Broadcast:
                     self.transfer(call, name, buckets, version)
         size = sum(bucket.size for bucket in buckets) / 2**20
         logger.info(
-            "%s has version %d: %.0f MiB in %d buckets, %.2f s, of which its requests waited %.2f s",
+            "%s received version %d: %.0f MiB in %d buckets in %.2f s; its requests waited %.2f s",
             self.url,
             version,
             size,
@@ -213,7 +217,7 @@ class Broadcast:
             return
         self.sender.kill()
         if not wait([asked], timeout=RELEASE_SECONDS).done:
-            raise Stuck(f"{self.url} hangs in a broadcast that was given up: start it again")
+            raise Stuck(f"the engine {self.url} hangs in a cancelled broadcast and must be restarted")
         if not failed:
             raise EngineControlError(
                 f"the broadcast to {self.url} did not end in {self.timeout:g} s (--weight-update-timeout)"
@@ -238,5 +242,5 @@ def as_engine_error(error: BaseException | None) -> EngineError:
     error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, EngineError):
         return error
-    reason = (str(error).strip() or f"{type(error).__name__}, no more is known").splitlines()[-1]
+    reason = (str(error).strip() or f"{type(error).__name__} without a message").splitlines()[-1]
     return EngineControlError(f"the process that sends weights failed: {reason}")

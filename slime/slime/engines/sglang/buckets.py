@@ -109,7 +109,8 @@ def _entries(folder: str) -> Iterator[TensorEntry]:
                     view = handle.get_slice(name)
                     if view.get_dtype() not in DTYPES:
                         raise EngineError(
-                            f"{name} of {file} is {view.get_dtype()}, which cannot be sent: use disk"
+                            f"{name} of {file} is {view.get_dtype()}, which cannot be sent: use "
+                            "--update-weight-transport disk"
                         )
                     yield TensorEntry(str(file), name, DTYPES[view.get_dtype()], tuple(view.get_shape()))
         except (SafetensorError, OSError) as error:

@@ -34,7 +34,7 @@ def check_capabilities(url: str, version: str, timeout: float = 120.0) -> None:
             answer = client.post("/generate", json=body).json()
         except (httpx.HTTPError, ValueError, KeyError) as error:
             raise EngineError(
-                f"SGLang {version} does not answer as {MEASURED_VERSION} does: {error!r}"
+                f"SGLang {version} does not answer like the tested version {MEASURED_VERSION}: {error!r}"
             ) from error
     lacking = [path for path in ROUTES if path not in paths]
     if lacking:

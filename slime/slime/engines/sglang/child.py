@@ -28,7 +28,7 @@ def installed_version() -> str:
     try:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
-        refuse(f"{sys.executable} has no SGLang: install sglang there, or name its Python with SGLANG_PYTHON")
+        refuse(f"{sys.executable} has no SGLang: install sglang there, or set SGLANG_PYTHON to its Python")
 
 
 class Flags(argparse.ArgumentParser):
@@ -57,7 +57,7 @@ def taken_flags(version: str, words: list[str]) -> list[str]:
     if unknown:
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        refuse(f"SGLang {version} does not take {unknown[0]}{hint}")
+        refuse(f"SGLang {version} has no flag {unknown[0]}{hint}")
     return words
 
 

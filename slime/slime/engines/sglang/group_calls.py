@@ -19,7 +19,7 @@ def engine_ranks(call: HttpCall) -> tuple[int, str]:
     for name in ("pp_size", "dp_size"):
         if int(info.get(name, 1)) > 1:
             raise EngineControlError(
-                f"SGLang takes no weights by broadcast with {name} {info[name]}; use --update-weight-transport disk"
+                f"SGLang supports no weight broadcast with {name} {info[name]}; use --update-weight-transport disk"
             )
     return int(info.get("tp_size", 1)), str(info.get("device", "cuda"))
 

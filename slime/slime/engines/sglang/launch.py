@@ -40,17 +40,17 @@ SGLANG = ThirdPartyEngine(
     child=child.__file__,
     model_flag="--model-path",
     ours={
-        "model-path": "it is the --model-path of the launcher",
-        "model": "it is the --model-path of the launcher",
-        "host": "it is the --host of the launcher",
-        "port": "it is the --port of the launcher",
-        "weight-version": "weight versions are numbered by the trainer",
+        "model-path": "use --model-path",
+        "model": "use --model-path",
+        "host": "use --host",
+        "port": "use --port",
+        "weight-version": "the trainer numbers weight versions",
         "api-key": NO_KEY,
         "admin-api-key": NO_KEY,
-        "disaggregation-mode": "prefill and decode in different engines need a router, and engines are reached directly; "
+        "disaggregation-mode": "prefill and decode in different engines need a router, which is not supported; "
         "use more engines, or more GPUs for each (--rollout-num-gpus-per-engine)",
         "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
-        "config": "give its content as flags, which are checked",
+        "config": "pass its content as flags, which are checked",
     },
     common={name: name for name in COMMON},
 )
@@ -79,7 +79,10 @@ def serve(request: LaunchRequest) -> int:
         engine.wait_until(lambda: answers(request.url))
         version = _version_of(request.url)
         if version != MEASURED_VERSION:
-            print(f"engine: this is SGLang {version}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+            print(
+                f"engine: warning: SGLang {version} is not the tested version {MEASURED_VERSION}",
+                file=sys.stderr,
+            )
             check_capabilities(request.url, version)
         engine.announce(request.model_path, first.version, backend="sglang", engine_version=version)
         return engine.wait()

@@ -49,7 +49,7 @@ class ThroughMemory(Broadcast):
     disk."""
 
     sender: SharerHandle
-    how = "handed over in memory"
+    how = "passed through shared memory"
     ended = False  # it died while it loaded a bucket
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
@@ -99,7 +99,7 @@ class ThroughMemory(Broadcast):
             if error.status is None and not self.ended:
                 self.ended = True
                 logger.warning(
-                    "%s ended while it took weights from memory: it reads them from disk for the rest of the run",
+                    "%s exited while it loaded weights from shared memory; it reads them from disk from now on",
                     self.url,
                 )
             raise
@@ -131,7 +131,9 @@ class Sharer:
             EngineError: a file that cannot be read, or an engine with more ranks than this process has GPUs.
         """
         if self.device == "cuda" and ranks > torch.cuda.device_count():
-            raise EngineControlError(f"the engine has {ranks} GPUs, its sender {torch.cuda.device_count()}")
+            raise EngineControlError(
+                f"the engine has {ranks} GPUs, but the process that sends weights has {torch.cuda.device_count()}"
+            )
         if self.device == "cpu":
             flat = bucket.read("cpu")
             flat.share_memory_()  # type: ignore[no-untyped-call]

@@ -53,7 +53,7 @@ def packages(python: str) -> dict[str, str]:
             [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(f"{python} cannot be asked for its NCCL: {error}") from error
+        raise ConfigError(f"cannot get the NCCL version of {python}: {error}") from error
     versions: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     return versions
 
@@ -64,7 +64,7 @@ def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str
     problem = difference(trainer, engine, where)
     if not problem:
         return ""
-    return f"{problem}; drop the flag, and weights are read from their folder, or install the same torch on both sides"
+    return f"{problem}; remove the flag (engines then read weights from disk), or install the same torch on both sides"
 
 
 def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
@@ -74,7 +74,7 @@ def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> s
         return ""
     return (
         f"--update-weight-transport nccl: the trainer has NCCL {ours} (torch {trainer.get('torch', 'unknown')}), {where} "
-        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL joins no ranks of different versions"
+        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL cannot connect different versions"
     )
 
 

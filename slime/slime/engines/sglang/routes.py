@@ -127,7 +127,7 @@ class SGLangRoutes:
         self.transport.load(call, new.path, new.version, self.released)
         if self._named(call) != self.doubted:
             raise EngineControlError(
-                f"version {new.version} was loaded, and the engine names another", REFUSED
+                f"version {new.version} was loaded, but the engine reports another version or folder", REFUSED
             )
         self.proven = self._prove(call, new)
         self.prepared = self.doubted = None
@@ -151,7 +151,7 @@ class SGLangRoutes:
             except EngineControlError as error:
                 if error.status != REFUSED:
                     raise
-                logger.warning("version %d is not what serves: %s", version, error)
+                logger.warning("the engine does not serve version %d: %s", version, error)
                 return EngineInfo(version, "", path, None)
         return EngineInfo(version, self.proven.checksum, path, None)
 
@@ -218,7 +218,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
     moved = [key.split("/", 1) for key, digest in digests.items() if old.digests.get(key) != digest]
     if changed and not moved:
         raise EngineControlError(
-            f"version {new.version}: the engine answered that it loaded, and did not", REFUSED
+            f"version {new.version}: the engine reported success, but none of its tensors changed", REFUSED
         )
     if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
         changed.add(LM_HEAD)  # tied: an engine with a separate head must have loaded that too
@@ -232,7 +232,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
     )
     if stale:
         raise EngineControlError(
-            f"version {new.version}: {len(stale)} tensors are still the old ones, for example {stale[0]}",
+            f"version {new.version}: {len(stale)} tensors in the engine were not replaced, for example {stale[0]}",
             REFUSED,
         )
 
@@ -271,7 +271,9 @@ def scored(call: HttpCall, ids: list[int]) -> list[float]:
         entries = answer["meta_info"]["input_token_logprobs"][1:]
         return [float(entry[0]) for entry in entries]
     except (KeyError, TypeError, IndexError) as error:
-        raise EngineControlError(f"an answer that is not an SGLang answer: {error!r}") from error
+        raise EngineControlError(
+            f"the engine's answer has no valid input_token_logprobs: {error!r}"
+        ) from error
 
 
 def _read(path: str) -> Artifact:

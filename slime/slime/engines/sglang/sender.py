@@ -102,4 +102,4 @@ def own_address(towards: str) -> str:
             probe.connect(address)
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise EngineError(f"no way from where weights are sent to {towards}: {error}") from error
+        raise EngineError(f"the machine that sends weights cannot reach {towards}: {error}") from error

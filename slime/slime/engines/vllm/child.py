@@ -28,7 +28,7 @@ def refuse(message: str) -> NoReturn:
 def engine_args(words: list[str]) -> tuple[str, Any]:
     """Returns vLLM's version, and its AsyncEngineArgs for valid flags."""
     if importlib.util.find_spec("vllm") is None:
-        refuse(f"{sys.executable} has no vLLM: install vllm there, or name its Python with VLLM_PYTHON")
+        refuse(f"{sys.executable} has no vLLM: install vllm there, or set VLLM_PYTHON to its Python")
     try:
         from vllm import __version__
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -81,7 +81,7 @@ def main(words: list[str]) -> None:
     request = json.loads(words[0])
     if request["device"] not in (None, current_platform.device_type):
         refuse(
-            f"--device {request['device']}: this vLLM {version} is built for {current_platform.device_type}"
+            f"--device {request['device']}: the installed vLLM {version} is built for {current_platform.device_type}"
         )
     complete(args, words[1:], current_platform.is_cpu())
     from slime.engines.vllm.server import serve

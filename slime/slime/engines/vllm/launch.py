@@ -23,26 +23,26 @@ from slime.engines.toolchain import compiler_environment
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
-UNPROVEN = "what serves could not be compared with what was trained"
+UNPROVEN = "the served weights could not be compared with the trained ones"
 VLLM = ThirdPartyEngine(
     name="vLLM",
     key="vllm",
     child=child.__file__,
     model_flag="--model",
     ours={
-        "model": "it is the --model-path of the launcher",
-        "tokenizer": "it is in the --model-path of the launcher",
-        "host": "it is the --host of the launcher",
-        "port": "it is the --port of the launcher",
+        "model": "use --model-path",
+        "tokenizer": "the launcher uses the tokenizer in --model-path",
+        "host": "use --host",
+        "port": "use --port",
         "api-key": NO_KEY,
-        "worker-extension-cls": "ours loads and proves the weights",
-        "logprobs-mode": "log-probs are those of the sampling temperature before truncation, which training compares",
+        "worker-extension-cls": "the launcher sets its own, which loads and verifies weights",
+        "logprobs-mode": "training needs log-probs at the sampling temperature, before truncation",
         "speculative-config": "a draft model would not get the trained weights",
         "quantization": UNPROVEN,
-        "enable-lora": "adapters are merged before they are shipped",
+        "enable-lora": "adapters are merged into the weights before these are sent to the engine",
         "data-parallel-size": "each engine is one process with weights of its own; use more engines",
         "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
-        "config": "give its content as flags, which are checked",
+        "config": "pass its content as flags, which are checked",
     },
     common={
         "context-length": "max-model-len",
@@ -81,7 +81,10 @@ def serve(request: LaunchRequest) -> int:
                 httpx.get(request.url + "/server_info", timeout=60.0, trust_env=False).json()["version"]
             )
             if python != MEASURED_VERSION:
-                print(f"engine: this is vLLM {python}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+                print(
+                    f"engine: warning: vLLM {python} is not the tested version {MEASURED_VERSION}",
+                    file=sys.stderr,
+                )
             engine.announce(request.model_path, first.version, backend="vllm", engine_version=python)
             return engine.wait()
 

@@ -132,7 +132,7 @@ class VLLMServer:
         except RequestError as error:
             answer.fail(str(error), error.status)
         except Exception as error:  # only this request failed; the watcher notices a broken engine
-            logger.exception("request %s", answer.rid)
+            logger.exception("request %s failed", answer.rid)
             answer.fail(f"vLLM failed: {error}", 500)
         finally:
             del self.running[answer.rid]
@@ -268,15 +268,13 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
     params, chosen = request.sampling_params, request.token_ids_logprob
     limits.check(request, prompt)
     if request.lora_path is not None:
-        raise RequestError("lora_path: this engine serves no adapters")
+        raise RequestError("lora_path: this engine does not support adapters")
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
-            "token_ids_logprob: vLLM gives them only for sampled tokens, and without top_logprobs_num"
+            "token_ids_logprob: vLLM returns them only for sampled tokens, and only without top_logprobs_num"
         )
     if not params.greedy and params.temperature < COLDEST:
-        raise RequestError(
-            f"sampling_params.temperature: vLLM samples at none between 0 and {COLDEST}; 0 is greedy"
-        )
+        raise RequestError(f"sampling_params.temperature: vLLM needs 0 (greedy) or at least {COLDEST}")
 
 
 def serve(args: Any, request: dict[str, Any], version: str) -> int:

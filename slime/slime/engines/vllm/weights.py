@@ -62,7 +62,7 @@ class HostedWeights:
             first = await asyncio.to_thread(read_version, path, number)
             if checksum is not None and not await asyncio.to_thread(holds, path, checksum):
                 raise WeightsError(
-                    f"{path} does not hold the weights that the weights file names: its checksum differs"
+                    f"{path} does not hold the weights listed in the weights file: its checksum differs"
                 )
             await self._engine.name_version(number)
             await self._compare(first)
@@ -129,11 +129,13 @@ class HostedWeights:
             raise failure
 
     async def _load_back(self, error: WeightsError) -> None:
-        logger.error("version %d continues: %s", self.live.number, error)
+        logger.error("the update failed, version %d is loaded again: %s", self.live.number, error)
         try:
             await self._load(self.live)
         except WeightsError as worse:
-            raise BrokenEngineError(f"{error}; and then {worse}") from worse
+            raise BrokenEngineError(
+                f"{error}; then the previous version could not be loaded again: {worse}"
+            ) from worse
 
     async def _load(self, version: Version) -> None:
         try:
@@ -147,7 +149,7 @@ class HostedWeights:
         report = await self._engine.compare(version.path)
         if report.wrong:
             raise WeightsError(
-                f"version {version.number}: {len(report.wrong)} tensors in vLLM are not those of {version.path}, for "
+                f"version {version.number}: {len(report.wrong)} tensors in vLLM differ from those in {version.path}, for "
                 f"example {report.wrong[0]}"
             )
         logger.info("version %d: %d tensors compared", version.number, report.compared)

@@ -98,7 +98,7 @@ class LiveWeights:
 
         sampler = self.model_runner.sampler
         if not isinstance(sampler, Sampler):
-            raise TypeError(f"this vLLM samples with {type(sampler)}, whose log-probs cannot be scaled")
+            raise TypeError(f"this vLLM uses the sampler {type(sampler)}, whose log-probs cannot be scaled")
         sampler.__class__ = scaled(type(sampler))
 
     def slime_load(self, folder: str) -> None:

@@ -131,7 +131,8 @@ def check_tokenizer(sampler: Sampler, folder: ModelFolder) -> int:
     text, noise = (sum(sampler.log_probs(asked).result()) / (len(ids) - 1) for asked in (ids, mixed))
     if text - noise < LEAST:
         raise ConfigError(
-            f"{folder.path} is not the tokenizer of the model at the service: to the model plain words are noise "
-            f"({text:.1f} nats a token, in disorder {noise:.1f}); give --model-path its own"
+            f"the tokenizer in {folder.path} does not belong to the model at the service: the model's log-prob of plain "
+            f"text is {text:.1f} nats a token, of the same tokens in random order {noise:.1f}; set --model-path to the "
+            "model's own folder"
         )
     return 2 * len(ids)

@@ -35,10 +35,10 @@ class ModelFolder:
         text = config.get("text_config", config)
         vocabulary, most = text.get("vocab_size"), text.get("max_position_embeddings")
         if not isinstance(vocabulary, int) or not isinstance(most, int):
-            raise ConfigError(f"{path}/config.json names no vocab_size and max_position_embeddings")
+            raise ConfigError(f"{path}/config.json lacks vocab_size or max_position_embeddings")
         if context_length is not None and context_length > most:
             raise ConfigError(
-                f"--context-length {context_length} is too much: the model has {most} positions"
+                f"--context-length {context_length} is too long: the model has {most} positions"
             )
         file = folder / "tokenizer.json"
         tokenizer = Tokenizer.from_file(str(file)) if file.is_file() else None

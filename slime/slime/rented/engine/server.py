@@ -93,7 +93,7 @@ class RentedServer:
         try:
             first = await anext(answers)
         except ServiceRefuses as error:
-            raise RequestError(f"the service refuses it: {error}") from error
+            raise RequestError(f"the service rejected the request: {error}") from error
         if body.stream:
             return StreamingResponse(_events(first, answers), media_type="text/event-stream")
         last = first
@@ -218,12 +218,12 @@ class RentedServer:
         version = self.versions.named(body.version, body.model_path)
         if self.versions.service.exclusive and version is not self.versions.live:
             raise WeightsError(
-                f"version {body.version} is not loaded, and the service answers with one at a time"
+                f"version {body.version} is not loaded, and the service can sample from only one version at a time"
             )
         try:
             answers = await asyncio.gather(*(self._tried(version, ids, body) for ids in body.prompts))
         except ServiceRefuses as error:
-            raise WeightsError(f"the service refuses version {body.version}: {error}") from error
+            raise WeightsError(f"the service rejected version {body.version}: {error}") from error
         return WIRE.answer({"success": True, "message": "tried", "answers": answers})
 
     async def _tried(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[i
     }
     for name, requested in lacking.items():
         if requested:
-            raise RequestError(f"{name}: a rented model cannot do that; leave it out")
+            raise RequestError(f"{name}: rented models do not support it; remove it from the request")
     if request.input_logprob_temperature != 1.0:
         raise RequestError("input_logprob_temperature: services report log-probs at temperature 1")
     prompt = _prompt(request, folder)

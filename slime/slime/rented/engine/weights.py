@@ -106,5 +106,7 @@ class RentedVersions:
         except EngineError as error:
             raise WeightsError(str(error)) from error
         if weights.model != self.model:
-            raise WeightsError(f"{folder} is a version of {weights.model}, this engine has {self.model}")
+            raise WeightsError(
+                f"{folder} is a version of {weights.model}, but this engine serves {self.model}"
+            )
         return RentedVersion(self.service, number, folder, weights)

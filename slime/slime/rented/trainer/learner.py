@@ -78,7 +78,7 @@ class RentedLearner(Learner[RentedModel]):
             if packed.is_filler or leaf.grad is None:
                 continue
             if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(leaf.grad).all())):
-                raise TrainError("a loss or its gradient is not finite; the step was refused and not applied")
+                raise TrainError("a loss or its gradient is not finite; the step was not applied")
             advantages = over_sequence(packed, -leaf.grad)
             batch.append(TrainingSequence(ids_of(packed), log_probs[number], advantages))
         self.send("importance_sampling", UNBOUNDED, batch)
@@ -116,7 +116,7 @@ class RentedLearner(Learner[RentedModel]):
     def clip(self, loss: float, max_norm: float, where: str) -> float:
         """Returns NaN as the norm: the service clips and does not report it."""
         if not math.isfinite(loss):
-            raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+            raise TrainError(f"{where}: the loss is {loss}; the step was not applied")
         return math.nan
 
     def update(self, rate: float) -> None:

@@ -51,7 +51,7 @@ class RentedModel:
 
     @property
     def adapter(self) -> Trained:
-        assert self.trained is not None, "`load` comes first"
+        assert self.trained is not None, "call `load` first"
         return self.trained
 
     @contextmanager
@@ -110,7 +110,7 @@ class RentedModel:
         self._asked.clear()
 
 
-LACKING = "a service gives log-probs of the sampled tokens alone; this loss needs {what}"
+LACKING = "a service returns only the log-probs of sampled tokens, but this loss needs {what}"
 
 
 class OwnTokens:
@@ -125,7 +125,7 @@ class OwnTokens:
 
     def log_probs(self, ids: Tensor) -> Tensor:
         if ids is not self.targets and not torch.equal(ids, self.targets):
-            raise TrainError(LACKING.format(what="those of other tokens"))
+            raise TrainError(LACKING.format(what="log-probs of other tokens"))
         return self.values
 
     def logsumexp(self) -> Tensor:
@@ -135,10 +135,10 @@ class OwnTokens:
         raise TrainError(LACKING.format(what="the entropy"))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        raise TrainError(LACKING.format(what="the likely ids"))
+        raise TrainError(LACKING.format(what="the most likely ids"))
 
     def guided(self, plain: OwnTokens, strength: float) -> OwnTokens:
-        raise TrainError(LACKING.format(what="the whole distribution of its teacher"))
+        raise TrainError(LACKING.format(what="the whole distribution of the teacher"))
 
 
 def ids_of(packed: PackedBatch) -> list[int]:

@@ -104,7 +104,7 @@ class RentedPlaces:
         try:
             with_retries(lambda: service.sampler(address).sample(FIRST_ANSWER).result())
         except (ServiceForgot, ServiceRefuses) as error:
-            logger.warning("the service has forgotten %s, it is kept there again: %s", address, error)
+            logger.warning("the service no longer has %s, so it is saved there again: %s", address, error)
             return False
         return True
 
@@ -158,13 +158,13 @@ def read_state(path: Path, lora: dict[str, Any] | None, model: str) -> tuple[Che
     check_adapters(path, meta, lora)
     if meta.get("rented_model") != model:
         raise CheckpointError(
-            f"checkpoint {path} was trained from {meta.get('rented_model')}, this run has {model}"
+            f"checkpoint {path} was trained from {meta.get('rented_model')}, this run trains {model}"
         )
     try:
         address = str(json.loads((trainer_folder(path) / FILE).read_text(encoding="utf-8"))["state"])
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
-            f"checkpoint {path} does not name its place at the service: {error!r}"
+            f"checkpoint {path} has no address of its state at the service: {error!r}"
         ) from error
     state = CheckpointState(
         meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"]

@@ -58,6 +58,6 @@ def loses_trainer(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except (ServiceAway, ServiceRefuses) as error:
-            raise AdapterLost(f"the service: {error}") from error
+            raise AdapterLost(f"the service failed: {error}") from error
 
     return run

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 ENTROPY = "entropy"
 """A metric of every loss that a rented model cannot provide; flags that train on it are rejected."""
-NOT_HERE = "the weights lie at the service, not here"
+NOT_HERE = "the weights are at the service, not on this machine"
 
 
 class RentedTrainer(Trainer):
@@ -75,7 +75,9 @@ class RentedTrainer(Trainer):
         raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; use grpo")
 
     def load_frozen(self, folder: str) -> NoReturn:
-        raise ConfigError(f"{folder} cannot teach a rented model; its own base can: --teacher-model base")
+        raise ConfigError(
+            f"{folder} cannot be the teacher or reference of a rented model, only its own base (--teacher-model base)"
+        )
 
     def weights_part(self, model: object, prefix: str) -> NoReturn:
         raise NotImplementedError(NOT_HERE)
@@ -157,8 +159,8 @@ class RentedTrainer(Trainer):
         check_samples(samples, self.vocabulary)
         if following := next((s for s in samples if s.divergence is not None), None):
             raise DataError(
-                f"sample {following.index!r} has divergence {following.divergence!r}, which needs a teacher's likely "
-                "ids; a service gives log-probs of sampled tokens alone"
+                f"sample {following.index!r} has divergence {following.divergence!r}, which needs a teacher's most "
+                "likely ids; a service returns only the log-probs of sampled tokens"
             )
         kept, failed = self._ask_base(samples)
         try:
@@ -197,7 +199,9 @@ class RentedTrainer(Trainer):
                 failed += 1
                 kept[i] = replace(samples[i], loss_mask=[0] * samples[i].response_length)
                 logger.warning(
-                    "sample %r is dropped, its teacher could not be asked: %s", samples[i].index, error
+                    "sample %r is dropped, the service rejected the request for its teacher: %s",
+                    samples[i].index,
+                    error,
                 )
         return kept, failed
 

@@ -185,7 +185,7 @@ def _with(**changes: object) -> dict[str, Any]:
         (_with(type="side", trainable=True), r"line 2: turns\.0: .*a side turn is never trained"),
         (
             {**DOCUMENTED, "turns": [{"prompt": "p", "response": "r"}]},
-            r"line 2: session_id: .* line 1 already",
+            r"line 2: session_id: .* is already used in .* line 1",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_file_without_conversations_is_rejected(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     file = tmp_path / "talks.jsonl"
     file.write_text(json.dumps(DOCUMENTED) + "\n{half a line")
-    with pytest.raises(StoreError, match=r"talks\.jsonl line 2: no JSON"):
+    with pytest.raises(StoreError, match=r"talks\.jsonl line 2: not valid JSON"):
         import_conversations(store, file, MODEL)
     with pytest.raises(StoreError, match="cannot read"):
         import_conversations(store, tmp_path / "missing.json", MODEL)

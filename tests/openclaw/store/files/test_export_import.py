@@ -79,7 +79,7 @@ def test_peoples_preferences_are_included(
     nobody = [json.loads(line) for line in lines]
     nobody[-1]["turn"]["person"] = None
     (tmp_path / "wrong.jsonl").write_text("\n".join(map(json.dumps, nobody)))
-    with pytest.raises(StoreError, match="without a person"):
+    with pytest.raises(StoreError, match="need the person of the turn"):
         import_lines(other, tmp_path / "wrong.jsonl")
 
 
@@ -164,8 +164,8 @@ def _spoil(lines: list[bytes], number: int, **changes: object) -> bytes:
         ({"completion_ids": [1, "2"]}, r"line 4: turn\.turn\.completion_ids\.1: Input should be a valid int"),
         ({"completion_log_probs": [None, 0.1]}, r"line 4: turn\.turn\.completion_log_probs\.0: "),
         ({"state": "finished"}, r"line 4: turn\.turn\.state: "),
-        ({"completion_ids": [1, 2, 3]}, r"2 log-probs for 3 ids"),
-        ({"state": "judged"}, r"a judged turn, and no other, has a sample"),
+        ({"completion_ids": [1, 2, 3]}, r"2 log-probs for 3 completion ids"),
+        ({"state": "judged"}, r"a judged turn needs a sample"),
         ({"turn_index": None}, r"turn_index is missing"),
     ],
 )
@@ -187,8 +187,8 @@ def test_an_invalid_line_is_reported_and_nothing_is_imported(
     [
         (b"not json\n", r"line 1: Invalid JSON"),
         (b'{"kind":"diary"}\n', r"line 1: .*diary"),
-        (b'{"kind":"store","format":99}\n', r"line 1: format 99 is not known"),
-        (dump_line(HeaderLine()) * 2, r"line 2: kind: the first line, and only it"),
+        (b'{"kind":"store","format":99}\n', r"line 1: unknown format 99"),
+        (dump_line(HeaderLine()) * 2, r"line 2: kind: the first line must be of kind store"),
         (b'{"kind":"session","session":{}}\n', r"line 1: session\.session\."),
         (b"\xff\xfe\n", r"line 1: "),
     ],

@@ -210,9 +210,9 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "is not an exported store"),
-        ('{"a": 1}\n{\n{}\n', "line 2: no JSON"),
-        ("SQLite format 3\0", "no Hermes database"),
+        ("{}", "the format of .* is unknown; known: an exported store"),
+        ('{"a": 1}\n{\n{}\n', "line 2: not valid JSON"),
+        ("SQLite format 3\0", "is not a Hermes database"),
     ],
 )
 def test_a_file_that_is_not_a_history_is_rejected(tmp_path: Path, content: str, message: str) -> None:

@@ -74,7 +74,7 @@ def test_engines_without_access_to_the_run_folder_serve_each_version(
         held = [dict(one.fake.model.named_parameters()), *one.fake.group.others]
         assert all(torch.equal(own[name], newest[name]) for own in held for name in newest)
         assert one.fake.path == ELSEWHERE and not one.fake.paused and one.fake.group.groups == {}
-    assert "has version 2" in (tmp_path / "logs" / "training.log").read_text()
+    assert "received version 2" in (tmp_path / "logs" / "training.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,6 @@ def test_a_hanging_engine_of_the_run_is_stopped_but_an_external_one_is_not(
 def test_a_process_group_uses_an_address_reachable_from_the_engines_machine() -> None:
     assert own_address("127.0.0.1") == "127.0.0.1"
     with pytest.raises(
-        EngineError, match=r"no way from where weights are sent to no\.such\.machine\.invalid"
+        EngineError, match=r"the machine that sends weights cannot reach no\.such\.machine\.invalid"
     ):
         own_address("no.such.machine.invalid")

@@ -45,7 +45,7 @@ def other_python(folder: Path, nccl: str) -> str:
 def test_different_nccl_versions_are_reported_with_their_torch_versions() -> None:
     told = mismatch(OLD, NEW, "/opt/sglang/bin/python")
     assert (
-        "NCCL 2.29.7 (torch 2.13.0)" in told and "2.30.7 (torch 2.14.1)" in told and "drop the flag" in told
+        "NCCL 2.29.7 (torch 2.13.0)" in told and "2.30.7 (torch 2.14.1)" in told and "remove the flag" in told
     )
     assert mismatch(OLD, OLD, "") == mismatch({"torch": "2.13.0+cpu"}, NEW, "") == ""
 
@@ -56,7 +56,7 @@ def test_versions_in_an_engines_python_are_read_without_importing_torch(
     python = other_python(tmp_path, "2.30.7")
     assert packages(python) == NEW
     monkeypatch.setattr("slime.engines.sglang.nccl.sys.executable", other_python(tmp_path / "own", "2.29.7"))
-    with pytest.raises(ConfigError, match="NCCL joins no ranks of different versions"):
+    with pytest.raises(ConfigError, match="NCCL cannot connect different versions"):
         check_same_nccl(python)
 
 
@@ -66,7 +66,7 @@ def test_versions_in_an_engines_python_are_read_without_importing_torch(
         ("2.29.7", None, "by locks/sglang.txt"),
         ("2.30.7", None, ""),
         ("2.29.7", "2.29.7", ""),
-        ("2.30.7", "2.29.7", "NCCL joins no ranks"),
+        ("2.30.7", "2.29.7", "NCCL cannot connect different versions"),
     ],
 )
 def test_external_engines_are_assumed_to_have_the_locked_packages_unless_a_python_is_given(

@@ -120,7 +120,7 @@ def test_a_stale_head_is_detected_and_requests_continue_with_the_old_weights(
     under_way.start()
     hosted.control.prepare(str(other_weights), 4)
     with pytest.raises(
-        EngineControlError, match=r"1 tensors in vLLM are not those of .*, for example lm_head.weight"
+        EngineControlError, match=r"1 tensors in vLLM differ from those in .*, for example lm_head.weight"
     ):
         hosted.control.switch(4)
     under_way.join()
@@ -137,7 +137,7 @@ def test_a_stale_head_is_detected_and_requests_continue_with_the_old_weights(
 def test_an_engine_that_cannot_load_new_or_old_weights_exits(hosted: Any, other_weights: Path) -> None:
     hosted.control.prepare(str(other_weights), 4)
     hosted.fake.llm.faults.add("refuses")
-    with pytest.raises(EngineControlError, match="a worker failed; and then"):
+    with pytest.raises(EngineControlError, match="a worker failed; then the previous version"):
         hosted.control.switch(4)
     assert hosted.fake.ended.is_set()
     assert "resume" not in hosted.fake.llm.calls
@@ -191,7 +191,7 @@ def test_stop_ids_and_log_probs_are_returned_in_sglangs_format(hosted: Any) -> N
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"temperature": 0.001}, "samples at none between 0 and 0.01"),
+        ({"temperature": 0.001}, "needs 0 (greedy) or at least 0.01"),
         ({"max_new_tokens": 5000}, "5020 tokens"),
         ({"token_ids_logprob": [5], "logprob_start_len": 0}, "only for sampled tokens"),
         ({"token_ids_logprob": [320]}, "between 0 and 319"),
@@ -291,5 +291,5 @@ def test_weights_that_differ_from_the_weights_file_are_rejected_at_the_start(mod
     from slime.engines.requests import WeightsError
 
     store = HostedWeights(HostedEngine(FakeLLM(model_path, plain_model), make_params))
-    with pytest.raises(WeightsError, match="does not hold the weights that the weights file names"):
+    with pytest.raises(WeightsError, match="does not hold the weights listed in the weights file"):
         asyncio.run(store.prove_first(str(model_path), 3, "0" * 64))

@@ -256,7 +256,7 @@ async def test_a_candidate_is_not_tried_if_it_would_have_to_be_loaded(
     await client.post("/prepare_weights", {"model_path": client.version(tmp_path, 1), "weight_version": "1"})
     asked = {"weight_version": "1", "prompts": [PROMPT], "max_new_tokens": 2}
     refused = await client.post("/try_weights", asked)
-    assert refused.status_code >= 400 and "one at a time" in refused.text
+    assert refused.status_code >= 400 and "only one version at a time" in refused.text
 
 
 async def test_an_answer_whose_version_is_lost_continues_with_the_live_one(

@@ -32,7 +32,7 @@ def test_the_models_tokenizer_is_accepted_and_another_one_rejected() -> None:
     assert check_tokenizer(sampler, folder) > 40
     other = copy.copy(folder)
     object.__setattr__(other, "tokenizer", Reordered(folder.tokenizer))
-    with pytest.raises(ConfigError, match="is not the tokenizer of the model") as refusal:
+    with pytest.raises(ConfigError, match="does not belong to the model at the service") as refusal:
         check_tokenizer(sampler, other)
     assert "\n" not in str(refusal.value)
 

@@ -240,7 +240,7 @@ def test_a_sample_that_only_follows_its_teacher_is_rejected_before_any_request(
 ) -> None:
     trainer = rented(**LOSSES["combined"])
     following = replace(at_one[0], divergence="forward")
-    with pytest.raises(DataError, match="divergence 'forward', which needs a teacher's likely ids"):
+    with pytest.raises(DataError, match="divergence 'forward', which needs a teacher's most likely ids"):
         trainer.train(0, [*at_one, following])
 
 

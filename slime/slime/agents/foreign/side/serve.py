@@ -69,7 +69,7 @@ async def answer(wire: Wire, side: Any, message: Json) -> None:
     reply: Json
     try:
         if message["do"] not in DOES:
-            raise Refused(f"there is no {message['do']}")
+            raise Refused(f"unknown request {message['do']!r}")
         reply = {"answer": await getattr(side, message["do"])(**message["body"])}
     except Refused as error:
         reply = {"refused": str(error)}

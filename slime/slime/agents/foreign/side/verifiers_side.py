@@ -23,6 +23,7 @@ from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 Json = dict[str, Any]
 OURS = "slime_chat"
+NOT_HERE = "this environment does not support: run it with slime.agents.through_gateway"
 CUT = "max_turns"  # verifiers' stop reason for an episode that reached a limit
 
 
@@ -60,7 +61,9 @@ class Side:
     async def reset(self, episode: str, task: Json) -> Json:
         row = task["metadata"].get("verifiers_task")
         if not isinstance(row, dict):
-            raise Refused("a row of verifiers needs its task in metadata.verifiers_task")
+            raise Refused(
+                "metadata.verifiers_task must be a task of verifiers; `python -m slime.agents.foreign` writes such rows"
+            )
         data = self.task_class.data_type().model_validate(row)
         context = ModelContext(model="policy", client=EvalClientConfig(base_url=self.url))
         made = self.task_class(data, self.env.taskset.config.task)
@@ -100,7 +103,7 @@ class Side:
 
     def _known(self, episode: str) -> Played:
         if episode not in self.episodes:
-            raise RuntimeError("there is no such episode")
+            raise RuntimeError(f"unknown episode {episode}")
         return self.episodes[episode]
 
 
@@ -133,16 +136,16 @@ class Played:
         self.now = waiting.result()
         messages = [_plain(message) for message in self.now.body["messages"]]
         if self.trace not in (None, self.now.trace):
-            raise Refused("several agents of one episode: play it through the gateway")
+            raise Refused(f"the episode has several agents, which {NOT_HERE}")
         known = len(self.before) + bool(self.before)  # including the answer after them
         if messages[: len(self.before)] != self.before:
-            raise Refused("the harness rewrites its history: play it through the gateway")
+            raise Refused(f"the harness rewrites its history, which {NOT_HERE}")
         self.before, self.trace, self.tools = messages, self.now.trace, self.now.body.get("tools") or []
         return messages[known:]
 
     def answer(self, action: Json) -> None:
         if self.now is None:
-            raise RuntimeError("nothing was asked")
+            raise RuntimeError("the episode is not waiting for an answer of the model")
         self.now.answer.set_result(_completion(action))
         self.now = None
 
@@ -162,7 +165,7 @@ class Played:
         episode = self.playing.result()
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
         if episode.ok or not errors:
-            return "" if episode.ok else "verifiers calls the episode a failure without a reason"
+            return "" if episode.ok else "verifiers reported that the episode failed, but no error"
         return f"{errors[-1].type}: {errors[-1].message}"
 
     async def end(self) -> None:
@@ -203,12 +206,14 @@ class Bridge:
         trace = request.headers.get("X-Session-ID", "")
         played = self.episodes.get(trace)
         if played is None:
-            return web.json_response({"error": {"message": "no such episode"}}, status=404)
+            return web.json_response(
+                {"error": {"message": f"unknown episode {trace!r} (header X-Session-ID)"}}, status=404
+            )
         asked = Asked(trace, await request.json())
         played.asked.put_nowait(asked)
         completion = await asked.answer
         if completion is None:
-            return web.json_response({"error": {"message": "the episode is over"}}, status=400)
+            return web.json_response({"error": {"message": "the episode has ended"}}, status=400)
         return web.json_response(completion)
 
 
@@ -229,7 +234,7 @@ def _plain(message: Json) -> Json:
     content = message.get("content") or ""
     if isinstance(content, list):
         if any(part.get("type") != "text" for part in content):
-            raise Refused("messages with pictures: play it through the gateway")
+            raise Refused(f"a message has pictures, which {NOT_HERE}")
         content = "\n".join(part["text"] for part in content)
     kept = {name: message[name] for name in ("tool_calls",) if message.get(name)}
     return {"role": message["role"], "content": content, **kept}

@@ -65,8 +65,8 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
         raise WeightsError(f"{folder} is not an adapter: it has no adapter_config.json")
     if adapter.whole:
         raise WeightsError(
-            f"{folder} replaces {min(adapter.whole)} of the base; an adapter may hold only low-rank factors. "
-            "Merge it, and serve it as a model of its own"
+            f"{folder} contains whole weights of {min(adapter.whole)}, but an adapter may hold only low-rank factors; "
+            "merge it into its base, and serve the result as a model"
         )
     rank = _rank(folder, adapter)
     down: dict[str, Tensor] = {}
@@ -88,7 +88,9 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
 def _rank(folder: str, adapter: AdapterDelta) -> int:
     ranks = {size for first, second in adapter.factors.values() for size in (first.shape[0], second.shape[1])}
     if len(ranks) != 1:
-        raise WeightsError(f"{folder} has factors of {len(ranks)} ranks; give all layers one rank")
+        raise WeightsError(
+            f"{folder} has factors of {len(ranks)} different ranks; all layers need the same rank"
+        )
     return int(ranks.pop())
 
 

@@ -100,7 +100,7 @@ class AdapterTable:
                 return new
             if old is not None and old.version == version:
                 raise WeightsError(
-                    f"version {version} of the adapter {name!r} was other weights: give it a higher one"
+                    f"version {version} of the adapter {name!r} had other weights: use a higher version"
                 )
             self._loop.between_steps(lambda: self._install(new, factors, known=old is not None))
             return new
@@ -210,8 +210,8 @@ class AdapterTable:
             factors = read_factors(one.path, self._model, one.name, one.version)
             if not one.holds(factors):
                 raise WeightsError(
-                    f"{one.path} holds other weights than version {one.version} of the adapter {one.name!r}: "
-                    "load it as a new version"
+                    f"{one.path} no longer holds version {one.version} of the adapter {one.name!r}: load the folder as a "
+                    "new version"
                 )
         except WeightsError as error:
             message = str(error)
