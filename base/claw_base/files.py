@@ -83,7 +83,9 @@ def private_folder(path: Path) -> Path:
         path.mkdir(mode=0o700)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise ConfigError(f"{path} was made by another user, or is not a folder: have it removed")
+        raise ConfigError(
+            f"{path} belongs to another user, or is not a folder: remove it, or ask its owner to"
+        )
     path.chmod(0o700)
     return path
 

@@ -272,9 +272,14 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
                 version = await asyncio.to_thread(store.versions.live, trainer)
                 looks += [await canaries.look(whose, version) for whose in await canaries.due(version)]
         except ClawError as error:
-            log.info("canaries are asked again later: %s", error)
+            log.info("the canary questions are asked again later: %s", error)
             pause = RETRY_SECONDS
             continue
         pause = LOOK_SECONDS if all(looks) else RETRY_SECONDS
         for one in (one for looked in looks for one in looked if one.count.held):
-            log.info("version %d holds a wish: %d of %d", version, one.count.shown, one.count.asked)
+            log.info(
+                "version %d follows a preference in %d of %d answers",
+                version,
+                one.count.shown,
+                one.count.asked,
+            )

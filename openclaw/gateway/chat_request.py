@@ -42,7 +42,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
     if check_shape(body) != _strings_in(data):
-        message = "the request body has a field twice: of two values, two readers would take different ones"
+        message = "the request body has the same field twice: send each field once"
         raise ClientError(message, code="invalid_json")
     return body
 
@@ -455,9 +455,7 @@ def refuse_missing(body: dict[str, Any]) -> None:
     """Raises ClientError for an unsupported field of other servers that would change the answer."""
     for name in _MISSING:
         if body.get(name):
-            raise ClientError(
-                f"{name}: this server does not have it; leave it out", name, "unsupported_value"
-            )
+            raise ClientError(f"{name}: not supported by this server; remove it", name, "unsupported_value")
 
 
 PARTS_PER_MESSAGE = 4

@@ -135,8 +135,8 @@ class Exchange:
             if "json_schema" not in self.request.sampling:
                 raise
             message = (
-                f"response_format: this engine cannot keep to a grammar ({error}); serve the model with SGLang, "
-                "or leave response_format out and ask for JSON in the messages"
+                f"response_format: this engine cannot enforce a grammar ({error}); serve the model with SGLang, "
+                "or remove response_format and ask for JSON in the messages"
             )
             raise ClientError(message, "response_format", "unsupported_value") from error
         deltas = opened + completion.add(self.parser.finish()) + completion.finish(self.generation.matched)

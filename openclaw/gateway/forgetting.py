@@ -89,7 +89,7 @@ class PeopleToForget:
                     try:
                         await self._delete_rows(one.person, one)
                     except StoreError as error:
-                        log.warning("a person is not forgotten yet: %s", error)
+                        log.warning("a person's data is not deleted yet, trying again: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _delete_rows(self, person: str, one: Forgetting) -> dict[str, int]:

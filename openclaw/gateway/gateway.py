@@ -97,7 +97,9 @@ class Gateway:
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
-            log.warning("this model's template needs special tokens in texts: a message can spell them out")
+            log.warning(
+                "the chat template of this model needs special tokens in texts: client messages can contain them too"
+            )
         self.model_name = settings.model_name
         self.adapters = adapters_of(settings)
         self.trained = TrainedAdapters(settings)

@@ -101,7 +101,7 @@ class ModelNames:
         if shown not in self._unknown and len(self._unknown) < MOST_NAMES:
             self._unknown.add(shown)
             log.warning(
-                "requests for the model %r are answered by %r, the one that is served", shown, self.model
+                "requests for the unknown model %r are answered by %r, which is served", shown, self.model
             )
 
 

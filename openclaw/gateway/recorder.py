@@ -234,7 +234,7 @@ class Recorder:
         try:
             await self._write(write)
         except StoreError as error:
-            log.error("a next state was not stored: %s", error)
+            log.error("the next state of a turn was not stored: %s", error)
 
 
 async def _once_back(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -55,7 +55,7 @@ def spans_of(settings: Settings) -> Spans | None:
     except ImportError as error:
         log.warning(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s is not installed: no spans are sent. "
-            "pip install '.[otel]', in this repository, brings it",
+            "Install it in this repository: pip install '.[otel]'",
             error.name,
         )
         return None

@@ -71,14 +71,16 @@ async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> l
             return [_read(gateway, prompt, answer, tools) for prompt, answer in pairs]
     if failed is not None:
         raise failed
-    message = "this engine holds one set of weights: only the embedded one can answer with another version"
+    message = (
+        "this engine holds only one set of weights; only the embedded engine can answer with another version"
+    )
     raise ClientError(message, code="one_set_of_weights", status=409)
 
 
 def folder_of(version: WeightVersion) -> str:
     """Returns the folder of a version's weights. Raises ClientError (409) if it was deleted."""
     if version.path is None or not Path(version.path).is_dir():
-        message = f"version {version.version} is not on disk any more (--keep-versions keeps more)"
+        message = f"version {version.version} is no longer on disk (a larger --keep-versions keeps more)"
         raise ClientError(message, "version", "not_on_disk", 409)
     return version.path
 

@@ -19,7 +19,7 @@ ERROR slime.ray.driver: the driver failed
 Traceback (most recent call last):
   File "run.py", line 1, in start
 slime.errors.TrainError: Ray did not start within 60 s (--ray-start-timeout)
-supervisor: the driver ended with status 1; starting it again (servers go on)
+supervisor: the driver ended with status 1; starting it again (servers keep running)
 """
 GAVE_UP = "supervisor: the driver died 21 times in 600 s: giving up\n"
 
@@ -48,7 +48,7 @@ def test_the_demo_waits_while_the_supervisor_retries_and_ends_in_one_line(
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(SystemExit) as end:
         asyncio.run(readiness.wait_until_ready(url, 0.0, log, supervisor.pid, say))
-    assert told[0] == "supervisor: the driver ended with status 1; starting it again (servers go on)"
+    assert told[0] == "supervisor: the driver ended with status 1; starting it again (servers keep running)"
     assert str(end.value) == (
         f"error: {url} did not get ready: slime.errors.TrainError: Ray did not start within 60 s "
         f"(--ray-start-timeout) (more in {log})"
@@ -83,7 +83,7 @@ def test_a_server_started_by_another_process_is_awaited_for_a_time() -> None:
 
 def test_a_rejected_start_prints_the_reason(tmp_path: Path) -> None:
     log = tmp_path / "driver.out"
-    log.write_text("error: --typo is not a flag\nsupervisor: stopping what this run started\n")
+    log.write_text("error: --typo is not a flag\nsupervisor: stopping all processes of this run\n")
     assert readiness.reason(log) == "--typo is not a flag"
 
 

@@ -147,10 +147,10 @@ def test_hanging_or_crashed_processes_are_replaced_and_the_run_ends_bit_identica
     env = environment(tmp_path, "hang-in-step manager-stops function-hangs manager-dies")
     said = run(command(tmp_path, model_path, "train.py", *own, *limits), env)
     stopped = (tmp_path / "hang-in-step").read_text()
-    assert "training on rollout 1 did not come within 15 s: rank 0 (pid" in said
+    assert "training on rollout 1 did not finish within 15 s: rank 0 (pid" in said
     assert f"rank 1 (pid {stopped}, stopped)" in said
     assert "the rollout manager did not respond for 5 s" in said
-    assert "rollout 3 did not come within 10 s; last seen: {'waiting': {'rollout 3':" in said
+    assert "rollout 3 did not finish within 10 s; last seen: {'waiting': {'rollout 3':" in said
     assert said.count("Starting the rollout manager again") >= 3
     assert not [record for record in records.read_records(tmp_path) if record.alive()]
     assert_same(undisturbed[1], final_state(tmp_path))

@@ -110,7 +110,7 @@ class VersionOrders:
         try:
             return self._parse()
         except (ValueError, TypeError) as error:
-            self.finish(VersionOrder("", ""), self.pinned, f"{self.order} is not an order: {error}")
+            self.finish(VersionOrder("", ""), self.pinned, f"{self.order} is not a valid order: {error}")
             return None
 
     @property

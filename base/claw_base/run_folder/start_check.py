@@ -33,8 +33,8 @@ def hold(lock: IO[str], run_dir: Path) -> None:
     except BlockingIOError:
         lock.seek(0)
         raise ConfigError(
-            f"{run_dir} is in use by the supervisor with pid {lock.read().strip() or '?'}; it ends its run on TERM or "
-            "Ctrl-C"
+            f"{run_dir} is in use by the supervisor with pid {lock.read().strip() or '?'}; stop that run first (Ctrl-C "
+            "or SIGTERM)"
         ) from None
 
 

@@ -91,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=256)
     except OSError as error:
-        raise ConfigError(f"{host}:{port}: {error.strerror}; give another --port") from error
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; give another --port") from error
 
 
 def main(argv: Sequence[str] | None = None) -> None:

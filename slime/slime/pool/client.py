@@ -108,7 +108,7 @@ class PoolEnvironment:
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 problem = f"{type(error).__name__} {error}".strip()
             await asyncio.sleep(min(wait, max(until - time.monotonic(), 0)))
-        raise EnvironmentAway(f"{self.url} had no environment in {self.patience:g} s: {problem}")
+        raise EnvironmentAway(f"{self.url} provided no environment within {self.patience:g} s: {problem}")
 
     async def _asked(self, path: str, body: Json, read: Callable[[Json], Answer]) -> Answer:
         """Sends a request and returns the parsed answer. Raises EnvironmentAway."""

@@ -51,7 +51,7 @@ FLAGS: tuple[type, ...] = (PoolFlags,)
 def check_arguments(args: object, endpoints: object = None, env: object = None) -> None:
     """Raises ConfigError if no environment is given; called for a dry run too."""
     if not read(PoolFlags, args).environment_path:
-        raise ConfigError("a pool needs --environment-path (or ENV_TYPE): what makes an environment")
+        raise ConfigError("a pool needs --environment-path (or ENV_TYPE), the class of its environments")
 
 
 def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:

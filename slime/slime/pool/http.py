@@ -63,13 +63,17 @@ def _check_program(request: Request, only_here: bool) -> None:
     """Raises Refusal for browser requests from web pages, and for a foreign host name that points to this machine."""
     headers = request.headers
     if headers.get("origin") is not None or headers.get("sec-fetch-site") not in BY_HAND:
-        raise Refusal(403, "FORBIDDEN", "a pool answers no web page")
+        raise Refusal(403, "FORBIDDEN", "pools reject requests from web pages")
     host = urlsplit(f"//{headers.get('host', '')}").hostname
     if only_here and not is_here(host or ""):
-        raise Refusal(403, "FORBIDDEN", f"this pool is not {host!r}: ask it by its address")
+        raise Refusal(
+            403,
+            "FORBIDDEN",
+            f"the Host header {host!r} is not an address of this pool: use its IP address or localhost",
+        )
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and kind != "application/json":
-        raise Refusal(415, "BAD_REQUEST", "a request is application/json")
+        raise Refusal(415, "BAD_REQUEST", "requests need Content-Type: application/json")
 
 
 def _check_key(authorization: str, key: str) -> None:
@@ -87,7 +91,7 @@ async def _body(request: Request) -> Json:
     async for part in request.stream():
         data += part
         if len(data) > LARGEST:
-            raise Refusal(413, "TOO_LARGE", f"a request may have {LARGEST} bytes")
+            raise Refusal(413, "TOO_LARGE", f"a request may have at most {LARGEST} bytes")
     try:
         content = json.loads(data or b"{}")
     except ValueError as error:

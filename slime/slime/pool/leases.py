@@ -111,11 +111,23 @@ class Leases:
 
     def _refusal(self, task_key: str) -> Refusal | None:
         if task_key not in self.runs and len(self.runs) >= self.limits.max_tasks:
-            return Refusal(429, "TASK_SLOTS_EXHAUSTED", f"{len(self.runs)} tasks are running", 1.0)
+            return Refusal(
+                429, "TASK_SLOTS_EXHAUSTED", f"{len(self.runs)} tasks are in use, the most allowed", 1.0
+            )
         if self.runs.total() >= self.limits.max_runs:
-            return Refusal(429, "RUN_SLOTS_EXHAUSTED", f"{self.runs.total()} environments are in use", 1.0)
+            return Refusal(
+                429,
+                "RUN_SLOTS_EXHAUSTED",
+                f"{self.runs.total()} environments are in use, the most allowed",
+                1.0,
+            )
         if self.runs.get(task_key, 0) >= self.limits.max_runs_per_task:
-            return Refusal(429, "RUN_SLOTS_EXHAUSTED", f"{self.runs[task_key]} runs of this task", 1.0)
+            return Refusal(
+                429,
+                "RUN_SLOTS_EXHAUSTED",
+                f"{self.runs[task_key]} environments of this task are in use, the most allowed",
+                1.0,
+            )
         return None
 
     async def _free(self, task_key: str) -> None:
@@ -131,7 +143,7 @@ class Leases:
         if lease is None:
             if lease_id in self.ended:
                 raise Refusal(410, "LEASE_ENDED", f"the lease {lease_id} has ended")
-            raise Refusal(404, "NO_LEASE", f"there is no lease {lease_id}")
+            raise Refusal(404, "NO_LEASE", f"unknown lease {lease_id}")
         lease.seen = self.clock()
         return lease
 
@@ -154,10 +166,12 @@ class Leases:
         if request_id is not None and request_id in lease.answers:
             before, task = lease.answers[request_id]
             if before != content:
-                raise Refusal(409, "REQUEST_ID_REUSED", f"{request_id} was the id of another request")
+                raise Refusal(
+                    409, "REQUEST_ID_REUSED", f"request_id {request_id} was already used for another request"
+                )
             return await _waited(task, lease_id)
         if lease.running is not None and not lease.running.done():
-            raise Refusal(409, "LEASE_BUSY", "another call of this lease runs", 1.0)
+            raise Refusal(409, "LEASE_BUSY", "another call of this lease is running", 1.0)
         lease.running = task = asyncio.create_task(_answered(work, lease.environment))
         task.add_done_callback(_looked_at)
         if request_id is not None:
@@ -230,7 +244,7 @@ async def _answered(work: Callable[[Environment], Awaitable[Json]], environment:
     except EnvironmentAway as error:
         raise Refusal(503, "ENVIRONMENT_AWAY", str(error)) from error
     except Exception as error:
-        logger.exception("an environment raised")
+        logger.exception("an environment raised an exception")
         raise Refusal(500, "ENVIRONMENT_ERROR", f"{type(error).__name__}: {error}") from error
 
 

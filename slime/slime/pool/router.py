@@ -89,9 +89,9 @@ class Router:
         async def forwarded(body: Json) -> Json:
             name, colon, lease = text_of(body, "lease_id").partition(":")
             if not colon or not lease:
-                raise Refusal(400, "BAD_REQUEST", "a lease of the router is <pool>:<lease>")
+                raise Refusal(400, "BAD_REQUEST", "lease_id must be <pool>:<lease>")
             if name not in self.names:
-                raise Refusal(404, "NO_LEASE", f"there is no pool {name} any more")
+                raise Refusal(404, "NO_LEASE", f"the router has no pool {name}")
             return await self._post(self.names[name], path, {**body, "lease_id": lease})
 
         forwarded.__name__ = path
@@ -115,7 +115,7 @@ class Router:
         raise Refusal(
             response.status_code if response.status_code != 200 else 502,
             str(about.get("code", "POOL_ERROR")),
-            str(about.get("error", "the pool answered nonsense")),
+            str(about.get("error", "the pool sent an invalid answer")),
             float(after) if after else None,
         )
 

@@ -130,8 +130,8 @@ def temporary_place(room: int) -> Path:
         if len(os.fsencode(place)) <= longest and os.access(place, os.W_OK | os.X_OK):
             return Path(place)
     raise ConfigError(
-        f"no place for sockets: {places[0]} has more than {longest} bytes, and none of {', '.join(SHORT_PLACES)} can be "
-        "written; set TMPDIR to a folder with a shorter path"
+        f"no folder for sockets: the path {places[0]} has more than {longest} bytes, and none of "
+        f"{', '.join(SHORT_PLACES)} can be written; set TMPDIR to a folder with a shorter path"
     )
 
 

@@ -27,37 +27,37 @@ TROUBLES = (
         r"Failed to build JIT module|[Cc]ould not find (?:nvcc|CUDA_HOME)|nvcc'?:? (?:is |command )?not found"
         r"|No such file or directory: '?ninja|[Nn]inja(?:: (?:command )?not found| is required to load)"
         r"|cannot find -lcuda|CUDA compiler and CUDA toolkit headers are incompatible|Python\.h: No such file",
-        "the engine builds kernels when it first computes, and lacks a part of the compiler: bash "
-        "instructions/check_gpu.sh names it; instructions/requirements-sglang.txt brings an nvcc that fits its torch",
+        "the engine compiles kernels at its first request, and a part of the compiler is missing: bash "
+        "instructions/check_gpu.sh names it; instructions/requirements-sglang.txt installs an nvcc that fits its torch",
     ),
     Trouble(
         "engine_graphs",
         r"[Cc]apture (?:cuda|CUDA) graph failed|--(?:mem-fraction-static|cuda-graph-max-bs) to a smaller value",
-        "the engine's share leaves too little of the GPU for what it computes: a smaller --sglang-mem-fraction-static "
-        "(MEM_FRACTION_STATIC) or --sglang-cuda-graph-max-bs-decode, a smaller --context-length (CONTEXT_LENGTH), or "
-        "more GPUs an engine (TP); nvidia-smi shows whether another program holds memory there",
+        "the engine's memory share leaves too little of the GPU for computing: set a smaller "
+        "--sglang-mem-fraction-static (MEM_FRACTION_STATIC), --sglang-cuda-graph-max-bs-decode or --context-length "
+        "(CONTEXT_LENGTH), or more GPUs per engine (TP); nvidia-smi shows whether another program uses memory there",
     ),
     Trouble(
         "engine_memory",
         r"increase --mem-fraction-static|KV cache is too small|No available memory for the cache",
-        "the engine's share of the GPU is too small for weights, keys and values: a larger --sglang-mem-fraction-static "
-        "(MEM_FRACTION_STATIC), a smaller --context-length (CONTEXT_LENGTH), or more GPUs an engine "
-        "(TP); python -m slime.plan says what fits beside a trainer on the same GPU",
+        "the engine's share of the GPU is too small for weights and KV cache: set a larger --sglang-mem-fraction-static "
+        "(MEM_FRACTION_STATIC), a smaller --context-length (CONTEXT_LENGTH), or more GPUs per engine (TP); "
+        "python -m slime.plan computes what fits next to a trainer on the same GPU",
     ),
     Trouble(
         "host_memory",
         # Ray reports for every killed process that it may have been "by OOM killer"
         r"(?<!by SIGKILL by )OOM[- ]?kill|out of memory \(OOM\)|NODE_OUT_OF_MEMORY|running low on memory"
         r"|memory usage threshold|(?<!Of)MemoryError|Cannot allocate memory|killed a process for lack of memory",
-        "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "
-        "with more",
+        "out of CPU memory: stop other programs on that machine, remove --fsdp-cpu-offload, use fewer training "
+        "processes, or a machine with more memory",
     ),
     Trouble(
         "gpu_memory",
         r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
-        "out of GPU memory: a smaller --max-tokens-per-gpu (MAX_TOKENS_PER_GPU); --gradient-checkpointing; "
+        "out of GPU memory: use a smaller --max-tokens-per-gpu (MAX_TOKENS_PER_GPU); --gradient-checkpointing; "
         "--log-probs-chunk-size 512; --fsdp-cpu-offload; LORA_ARGS='--use-lora --lora-rank 32', and --load-in-4bit; "
-        "or more GPUs (ACTOR_GPUS). python -m slime.plan says what each part takes",
+        "or more GPUs (ACTOR_GPUS). python -m slime.plan shows the memory of each part",
     ),
     Trouble(
         "shared_memory",
@@ -67,49 +67,49 @@ TROUBLES = (
     Trouble(
         "disk_full",  # the first two are torch's messages
         r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed|No space left on device|[Dd]isk quota exceeded",
-        "the disk is full (df -h says which): make room, or keep less of the run: --keep-checkpoints, --keep-versions, "
-        "--keep-weights; the same command goes on from the last checkpoint that is whole",
+        "the disk is full (df -h shows which): free space, or keep less of the run with --keep-checkpoints, "
+        "--keep-versions or --keep-weights; the same command resumes from the last complete checkpoint",
     ),
     Trouble(
         "no_sglang",
         r"No module named '?sglang|sglang.{0,20} is not installed",
-        "that Python has no SGLang: bash instructions/check_gpu.sh says how to install it and how to name its Python",
+        "that Python has no SGLang: bash instructions/check_gpu.sh shows how to install it and how to set its Python",
     ),
     Trouble(
         "engine_python",
         r"undefined symbol|cannot open shared object file|sgl_kernel.{0,80}(?:version|not found)|was compiled against"
         r"|version `?(?:GLIBC|CXXABI)",
-        "packages of the engine do not fit one another: install instructions/requirements-sglang.txt into an "
-        "environment of its own; bash instructions/check_gpu.sh shows what is there",
+        "packages of the engine are incompatible: install instructions/requirements-sglang.txt into a separate "
+        "environment; bash instructions/check_gpu.sh shows the installed versions",
     ),
     Trouble(
         "architecture",
         r"Model architectures? .{0,120}not supported|Unsupported architecture|does not recognize this architecture",
-        "this version of the engine does not know the model's architecture: a newer one, or another model",
+        "this version of the engine does not support the model's architecture: use a newer version, or another model",
     ),
     Trouble(
         "context",
         r"context_length \(\d+\) is greater than the derived|max_model_len.{0,80}(?:greater|larger) than the derived",
-        "the engine is asked for more tokens than the model was made for: a smaller --context-length (CONTEXT_LENGTH), "
-        "at most max_position_embeddings of its config.json",
+        "the context is longer than the model supports: set --context-length (CONTEXT_LENGTH) to at most "
+        "max_position_embeddings of its config.json",
     ),
     Trouble(
         "tensor_parallel",
         r"not divisible by (?:tp|tensor)|must be divisible by (?:tp|tensor)|divide evenly.{0,40}tensor",
-        "the model's heads do not divide by the GPUs of an engine: another TP",
+        "the model's attention heads are not divisible by the GPUs of an engine: set another TP",
     ),
     Trouble(
         "no_kernel",
         r"no kernel image is available|forward compatibility was attempted|driver version is insufficient"
         r"|driver on your system is too old",
-        "the GPU driver is older than the CUDA that PyTorch and the engines were built for (CUDA 13: driver 580): a "
-        "newer driver, or on data-centre GPUs alone NVIDIA's cuda-compat-13-0 package, with its folder on "
-        "LD_LIBRARY_PATH; with --rollout-backend embedded also a build for an older CUDA (TORCH_INDEX_URL)",
+        "the GPU driver is older than the CUDA that PyTorch and the engines were built for (CUDA 13: driver 580): "
+        "install a newer driver, or (data-centre GPUs only) NVIDIA's cuda-compat-13-0 package with its folder on "
+        "LD_LIBRARY_PATH; --rollout-backend embedded also runs with a build for an older CUDA (TORCH_INDEX_URL)",
     ),
     Trouble(
         "port",
         r"[Aa]ddress already in use|Errno 98",
-        "the port is taken: stop the program that holds it, or choose another one (PORT, --engine-port, RAY_PORT)",
+        "the port is in use: stop the program that uses it, or choose another port (PORT, --engine-port, RAY_PORT)",
     ),
     Trouble(
         "ray_away",
@@ -121,7 +121,7 @@ TROUBLES = (
     Trouble(
         "ray_key",
         r"RAY_AUTH|AuthenticationError|InvalidAuthToken|[Aa]uthentication (?:token|failed)|Unauthorized",
-        "Ray refuses the key: the cluster's RAY_AUTH_MODE and token must be set for whoever joins or submits too",
+        "Ray rejected the key: set the cluster's RAY_AUTH_MODE and token in every program that joins or submits too",
     ),
     Trouble(
         "ray_version",
@@ -132,19 +132,19 @@ TROUBLES = (
     Trouble(
         "ray_room",
         r"no room in [\d.]+ s|[Ii]nfeasible|No available node types can fulfill|Insufficient resources",
-        "the cluster has no such GPUs free: ray status shows what is there; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS "
-        "smaller, or end the job that holds them",
+        "the cluster has too few free GPUs: ray status shows them; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS "
+        "smaller, or stop the job that uses them",
     ),
     Trouble(
         "ray_slow",
         r"node timed out during startup|GCS has become overloaded|did not start within [\d.]+ s \(--ray-start-timeout\)",
-        "Ray did not start in its time: the machine is too busy, or its disk too slow; stop what else runs there. It is "
-        "tried again; --ray-start-timeout gives it longer",
+        "Ray did not start in its time: the machine is too busy, or its disk too slow; stop other programs there. The "
+        "start is tried again; a larger --ray-start-timeout waits longer",
     ),
     Trouble(
         "ray_agent",
         r"No available agent to submit job",
-        "Ray's agent on the head takes no jobs: it starts a little later than Ray itself, so try again; where it "
+        "Ray's agent on the head accepts no jobs: it starts a little later than Ray itself, so try again; if it "
         "never does, that Python has ray without ray[default] (instructions/requirements-gpu.txt)",
     ),
     Trouble(
@@ -182,7 +182,7 @@ def main() -> int:
     except OSError as error:
         print(f"error: {sys.argv[1]} cannot be read: {error.strerror}; name a log file", file=sys.stderr)
         return 2
-    print(advice or "nothing in it is of a kind that is known")
+    print(advice or "the log contains no known failure")
     return 0 if advice else 1
 
 

@@ -34,7 +34,7 @@ def ordered_counts(run_dir: Path | str) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        logger.warning("%s is not read: %s", scale_file(run_dir), error)
+        logger.warning("%s cannot be read and is ignored: %s", scale_file(run_dir), error)
         return {}
 
 
@@ -79,9 +79,9 @@ class Scaler:
         running = {name: watched.spec for name, watched in list(self.manager.servers.items())}
         for name, spec in target.items():
             if name not in running and spec.group is not None:
-                logger.info("one more %s: %s", spec.group, name)
+                logger.info("adding one %s: %s", spec.group, name)
                 self.manager.adopt_or_launch(spec)
         for name, spec in running.items():
             if name not in target and spec.group is not None:
-                logger.info("one %s less: %s", spec.group, name)
+                logger.info("removing one %s: %s", spec.group, name)
                 self.manager.stop(name)

@@ -230,7 +230,9 @@ class ServerManager(ServerPorts):
             self.restart_dead()
             if watched.failed_starts >= START_ATTEMPTS:
                 tail = control.log_tail(self.run_dir, spec.name)
-                raise ConfigError(with_advice(f"the {spec.name} ends while it starts:\n{tail}"))
+                raise ConfigError(
+                    with_advice(f"the {spec.name} exited {START_ATTEMPTS} times during its start:\n{tail}")
+                )
             if is_ready(watched):
                 watched.ready = True
                 return watched.record

@@ -89,9 +89,9 @@ class Supervisor:
             return self.run_drivers()
         finally:
             if self.must_end():
-                say(f"stopping what this run started; the same command goes on with {self.run_dir}")
+                say(f"stopping all processes of this run; the same command resumes {self.run_dir}")
             if (rented := usage.summary(self.run_dir)) is not None:
-                say(f"rented in this run: {rented}")
+                say(f"used at the rented service: {rented}")
             (self.stopper or stop_in_a_session_of_its_own(self.run_dir)).wait()
 
     def run_drivers(self) -> int:
@@ -106,7 +106,9 @@ class Supervisor:
             if status == CLUSTER_ERROR_STATUS and not lived:
                 return CONFIG_ERROR_STATUS
             if status == CLUSTER_ERROR_STATUS:
-                say(f"the cluster is not as it was; asking again in {self.cluster_retry:g} s (servers go on)")
+                say(
+                    f"the cluster is not complete; trying again in {self.cluster_retry:g} s (servers keep running)"
+                )
                 self.pause(self.cluster_retry)
                 continue
             lived = True
@@ -114,13 +116,13 @@ class Supervisor:
             self.failed_starts = self.failed_starts + 1 if failed else 0
             if self.failed_starts >= FAILED_STARTS:
                 say(
-                    f"the driver failed {FAILED_STARTS} times in a row while it started, see above why: giving up"
+                    f"the driver failed {FAILED_STARTS} times in a row during its start (reasons above): giving up"
                 )
                 return 1
             if self.too_many_deaths():
                 say(f"the driver died {len(self.deaths)} times in {WINDOW:g} s: giving up")
                 return 1
-            say(f"the driver ended with status {status}; starting it again (servers go on)")
+            say(f"the driver ended with status {status}; starting it again (servers keep running)")
             self.pause(BACKOFF * 2 ** max(self.failed_starts - 1, 0))
 
     def pause(self, seconds: float) -> None:
@@ -249,7 +251,7 @@ def stop_everything(run_dir: Path) -> None:
 def stop_elsewhere(run_dir: Path) -> None:
     """Ends the engines on other machines; reports machines that do not answer."""
     for machine in nodes.stop_everywhere(run_dir):
-        say(f"{machine} does not answer: engines that live there end within {nodes.LEASE_SECONDS:g} s")
+        say(f"{machine} does not answer: its engines stop by themselves within {nodes.LEASE_SECONDS:g} s")
 
 
 def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:

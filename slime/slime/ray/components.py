@@ -107,7 +107,7 @@ class RunComponents:
         """With --colocate: gives the GPU memory to "engines" or "trainers". Calling it twice with the same value does
         nothing."""
         if self.args.offload_rollout:
-            logger.info("the memory goes to the %s", turn)
+            logger.info("the GPU memory is given to the %s", turn)
             if turn == "trainers":
                 self.publisher.release_engines()
             else:

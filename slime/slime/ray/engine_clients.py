@@ -156,9 +156,7 @@ def end_released(run_dir: Path) -> None:
         record = records.read_record(run_dir, path.name)
         same = ReleasedEngine(run_dir, path.name).process() == path.read_text(encoding="utf-8")
         if record is not None and record.alive() and same:
-            logger.warning(
-                "%s has given its memory back to an earlier driver: it is started again", path.name
-            )
+            logger.warning("%s released its memory for an earlier driver: it is started again", path.name)
             control.terminate(record)
         path.unlink(missing_ok=True)
 

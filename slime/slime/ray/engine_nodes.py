@@ -155,7 +155,7 @@ class EngineNodes:
                 )
                 for node_id, site in sites.items()
             ]
-            facts = gather(answers, "the machines of engines", ANSWER_TIMEOUT)
+            facts = gather(answers, "checking the machines of engines", ANSWER_TIMEOUT)
         finally:
             sign.unlink()
         machines = [
@@ -312,7 +312,9 @@ class EngineNodes:
                 try:
                     self.bring_up_to_date(node.controls)
                 except EngineError as error:
-                    logger.warning("%s has no live weights yet: %s", node.address, error)
+                    logger.warning(
+                        "the engines on %s do not have the live weights yet: %s", node.address, error
+                    )
 
     def lose(self, node: EngineNode) -> None:
         node.lost, node.starting = True, None
@@ -337,7 +339,7 @@ class EngineNodes:
             self.placement.take_again(node.node_id, back[0])
         except ClusterError as error:
             node.retry_at = time.monotonic() + RETRY_INTERVAL
-            logger.warning("%s is back, and its engines get no GPUs there: %s", node.address, error)
+            logger.warning("%s is back, but its engines got no GPUs there: %s", node.address, error)
             return
         node.node_id, node.lost = back[0], False
         sites = sites_of_engines(self.args, self.placement)

@@ -125,8 +125,8 @@ def check_sglang(args: ServingSide) -> None:
         check_same_nccl(args.engine_python or sys.executable)
     if "--sglang-enable-deterministic-inference" not in args.engine_words.get("rollout", []):
         logger.info(
-            "SGLang samples without the seeds of its requests (--rollout-seed); with "
-            "--sglang-enable-deterministic-inference it heeds them, and is slower"
+            "SGLang ignores the seeds of requests (--rollout-seed); with --sglang-enable-deterministic-inference it "
+            "uses them, and is slower"
         )
 
 
@@ -256,8 +256,8 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
             own = sites[index * server.gpus : (index + 1) * server.gpus]
             if len({site.node for site in own}) > 1:
                 raise ConfigError(
-                    f"the {server.gpus} GPUs of {server.name_of(index)} lie on different machines: "
-                    "let an engine have no more GPUs than a machine has"
+                    f"the {server.gpus} GPUs of {server.name_of(index)} are on different machines: "
+                    "give an engine at most as many GPUs as a machine has (TP)"
                 )
             by_engine[server.name_of(index)] = own
     return by_engine

@@ -63,7 +63,7 @@ class ExternalEngines:
                 continue
             raise ClusterError(
                 f"{', '.join(missing)} ({FLAG}) did not answer GET /health in {self.args.engine_start_timeout:g} s: "
-                "start the engine there, or leave the address out"
+                "start the engine there, or remove the address"
             )
         for engine in self.controls:
             if engine.url not in missing:
@@ -120,8 +120,8 @@ def needs_gloo(args: ServingSide) -> bool:
     reason = apart_from_others(args.engine_python)
     if reason:
         logger.warning(
-            "%s: weights are broadcast by gloo, from CPU memory; where the engines do have the trainer's NCCL, let "
-            "SGLANG_PYTHON name a Python with their packages",
+            "%s: weights are broadcast by gloo, from CPU memory; if the engines have the trainer's NCCL, set "
+            "SGLANG_PYTHON to a Python with their packages",
             reason,
         )
     return bool(reason)
@@ -145,9 +145,7 @@ def check_kind(url: str, backend: str) -> None:
             if version != MEASURED_VERSION:
                 check_capabilities(url, version)
     except (httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{url} ({FLAG}) does not answer /model_info as an engine does: {error!r}"
-        ) from error
+        raise ConfigError(f"{url} ({FLAG}) does not answer /model_info like an engine: {error!r}") from error
     except EngineError as error:
         raise ConfigError(f"{url} ({FLAG}): {error}") from error
 
@@ -161,7 +159,9 @@ def check_model(engine: EngineControl, folder: str) -> None:
         served = engine.info().model_path
         difference = read_artifact(folder).difference(read_artifact(served))
     except EngineError as error:
-        logger.warning("%s: its model is compared when the weights are updated: %s", engine.url, error)
+        logger.warning(
+            "%s: its model cannot be checked before the first weight update: %s", engine.url, error
+        )
         return
     if difference is not None:
         raise ConfigError(f"{engine.url} ({FLAG}) serves {served}, which {difference}: it needs {folder}")

@@ -63,14 +63,14 @@ class PeopleToForget:
                 if adapters is not None and one.adapter is not None:
                     adapters.forget(trainers, one.adapter, trained)
             except EngineError as error:
-                logger.warning("an adapter is not forgotten yet: %s", error)
+                logger.warning("an adapter is not deleted yet, trying again: %s", error)
                 self.next_try = time.monotonic() + RETRY_SECONDS
                 continue
             # a batch may have been leased or trained while the rows were deleted
             self.remove_files({*one.rollouts, *range(trained, trained + 1 + REQUESTED)}, one.adapter)
             flush(engines)
             forgetting.finish(self.run_dir, one.person)
-            logger.info("a person is forgotten: the files are gone in %.2f s", time.monotonic() - began)
+            logger.info("a person is deleted: their files were removed in %.2f s", time.monotonic() - began)
             done.append(one)
         return done
 
@@ -92,4 +92,4 @@ def flush(engines: Sequence[EngineControl]) -> None:
         try:
             engine.flush_cache()
         except EngineControlError as error:
-            logger.info("keys and values stay until the next version: %s", error)
+            logger.info("an engine keeps its KV cache until the next version: %s", error)

@@ -228,7 +228,7 @@ class AdapterTable:
             return False
         if order.action != "rollback":
             publisher.orders.finish(
-                order, None, f"{order.action} is not for an adapter: go back to a version"
+                order, None, f"{order.action} is not supported for an adapter: use rollback"
             )
             return False
         return obey(self.take_up(trainers, name, rollout_id), trainers, rollout_id)

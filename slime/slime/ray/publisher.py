@@ -223,7 +223,7 @@ class Publisher:
         for engine in self.own_engines if self.args.rollout_backend == "rented" else ():
             with suppress(EngineError):
                 if (info := engine.info()).forgotten:
-                    raise TrainerDied(f"the service has forgotten version {info.version}")
+                    raise TrainerDied(f"the rented service has lost version {info.version}")
 
     def release_engines(self) -> None:
         """Makes engines release their memory and pause; their requests wait."""

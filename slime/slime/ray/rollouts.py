@@ -95,9 +95,9 @@ class Rollouts:
             self.final_errors(),
             contextlib.suppress(RayActorError, WaitTimeout),
         ):  # `wait` handles those
-            gather([self.opened], "the prompts", load_limit(self.args))
+            gather([self.opened], "loading the prompts", load_limit(self.args))
         if self.has_data and delivered >= 0:
-            what = f"the data source after rollout {delivered}"
+            what = f"loading the data source after rollout {delivered}"
             gather([self.manager.load.remote(delivered)], what, load_limit(self.args))
 
     def request(self, rollout_id: int) -> PendingBatch:
@@ -153,14 +153,16 @@ class Rollouts:
             if not self.same_again or (isinstance(error, TaskFailed) and self.batches):
                 raise
             if isinstance(error, TaskFailed):
-                logger.exception("it failed before its first batch")  # with the hook's traceback
+                logger.exception(
+                    "the rollout function failed before its first batch"
+                )  # with the hook's traceback
             raise ConfigError(str(error)) from error
 
     def keep_state(self, rollout_id: int, look: Callable[[], None]) -> None:
         """Writes the state of the data source after a rollout, before the checkpoint that needs it. `look` is called
         meanwhile, and notices a manager that has just stopped."""
         if self.has_data:
-            what = f"the data source's state after rollout {rollout_id}"
+            what = f"saving the data source's state after rollout {rollout_id}"
             gather([self.manager.save.remote(rollout_id)], what, save_limit(self.args), look)
 
     def evaluate(self, rollout_id: int, look: Callable[[], None]) -> dict[str, float]:

@@ -81,7 +81,7 @@ class CostLimit:
         if cost < args.max_cost:
             return None
         reason = (
-            f"${cost:.2f} of --max-cost {args.max_cost:g} are spent: training has stopped, serving goes on"
+            f"${cost:.2f} of --max-cost {args.max_cost:g} are spent: training has stopped, serving continues"
         )
         if not self.shown:
             self.shown = True
@@ -334,7 +334,7 @@ class TrainingRun(RunComponents):
             return
         name = version.batch.adapter()
         if name is None:
-            raise DataError("the rollout function names no adapter for this batch")
+            raise DataError("the rollout function returned no adapter name for this batch")
         version.adapter = name
         self.settle()
         self.publisher = self.adapters.take_up(self.trainers, name, version.rollout_id)
@@ -458,6 +458,6 @@ def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[],
     except ConfigError:
         raise
     except (ClawError, RayActorError) as error:
-        logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
+        logger.error("the evaluation after %d rollouts failed: %s", step, str(error).splitlines()[0])
         return
     tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})

@@ -145,8 +145,8 @@ def _reach(address: str) -> None:
         users = {process.info["uids"].real for process in _raylets() if process.info["uids"]}
         if users and os.getuid() not in users:
             message = (
-                "RAY_ADDRESS auto cannot be joined: the Ray that runs here is another user's; name yours as HOST:PORT, "
-                "or unset RAY_ADDRESS, and the script starts one"
+                "RAY_ADDRESS auto cannot be joined: the Ray on this machine belongs to another user; set it to HOST:PORT "
+                "of your own, or unset it, and the script starts one"
             )
             raise ClusterError(message)
     match = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)

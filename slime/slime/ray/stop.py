@@ -58,8 +58,7 @@ class OrderlyStop:
         """Logs the stop and ends the driver after the limit, even if its main thread hangs. It runs in a thread because
         a signal handler must not log."""
         logger.info(
-            "stopping: what was learned since the last checkpoint is saved first%s; "
-            "the same signal once more ends it at once",
+            "stopping: a checkpoint is written first%s; send the same signal again to stop at once",
             f", within {self.limit:g} s" if self.limit < math.inf else "",
         )
         if self.limit < math.inf:
@@ -83,13 +82,13 @@ class OrderlyStop:
         except Exception as error:  # the process exits after any error of a library or an engine
             self.end_without(str(error) or type(error).__name__)
         logger.info(
-            "a checkpoint holds version %d: the next start goes on from it", self.run.publisher.live.version
+            "a checkpoint holds version %d: the next start resumes from it", self.run.publisher.live.version
         )
         self.end()
 
     def end_without(self, reason: str) -> NoReturn:
         logger.warning(
-            "stopped without a checkpoint: %s. What was learned since the last one is learned again", reason
+            "stopped without a checkpoint: %s. The next start repeats the training since the last one", reason
         )
         self.end()
 

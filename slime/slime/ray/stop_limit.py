@@ -46,8 +46,8 @@ def stop_limit(args: Arguments) -> float:
     writing = min(MARGIN * size / speed, save_limit(args) or math.inf)
     limit = max(LEAST, STEP + writing)
     logger.info(
-        "a stop may take %.0f s (--stop-timeout): a checkpoint has %.1f GB, %s takes %.0f MB/s; what ends this run must "
-        "wait as long", limit, size / 1e9, args.save, speed / 1e6,
+        "a stop may take %.0f s (--stop-timeout): a checkpoint has %.1f GB, %s writes %.0f MB/s; a program that stops "
+        "this run must wait as long", limit, size / 1e9, args.save, speed / 1e6,
     )  # fmt: skip
     return limit
 

@@ -56,7 +56,7 @@ class TrainGroup:
 
     def load(self) -> TrainerState:
         self.meeting = arrange(Path(self.args.run_dir), len(self.ranks), self.placement.several_nodes)
-        state: TrainerState = self.call("load", "the trainer's model", self.load_limit, self.meeting)
+        state: TrainerState = self.call("load", "loading the trainer's model", self.load_limit, self.meeting)
         return state
 
     def train(self, rollout_id: int, samples: object) -> dict[str, float]:
@@ -73,7 +73,7 @@ class TrainGroup:
 
     def keeps(self, folder: str) -> bool:
         """Returns whether the weights of a version are still available at the address recorded in its folder."""
-        return bool(self.call("keeps", f"a look for {folder}", self.load_limit, folder))
+        return bool(self.call("keeps", f"checking that {folder} is available", self.load_limit, folder))
 
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
         """Copies the weights to shared memory; returns checksum and slot, or "" and the reason if there is no
@@ -97,57 +97,59 @@ class TrainGroup:
 
     def finish_save(self) -> None:
         """Returns once no checkpoint is being written."""
-        self.call("finish_save", "the end of a checkpoint", self.save_limit)
+        self.call("finish_save", "finishing a checkpoint", self.save_limit)
 
     def note_state(self) -> None:
         """Makes every rank copy its current state to memory; `keep_state` may use the copy."""
-        self.call("note_state", "the copy of the trainer's state", self.save_limit)
+        self.call("note_state", "copying the trainer's state", self.save_limit)
 
     def keep_state(self) -> None:
         """Makes the noted state, or else the current one, the state that `go_back` restores."""
-        self.call("keep_state", "the copy of the trainer's state", self.save_limit)
+        self.call("keep_state", "copying the trainer's state", self.save_limit)
 
     def go_back(self) -> None:
         """Returns every rank to the state of `keep_state`."""
-        self.call("go_back", "the trainer's way back", self.load_limit)
+        self.call("go_back", "restoring the trainer's state", self.load_limit)
 
     def shrink(self, share: float) -> None:
         """Moves every rank's weights to `share` of the way from the kept state to the current one."""
-        self.call("shrink", "a shorter step", self.load_limit, share)
+        self.call("shrink", "shrinking the step", self.load_limit, share)
 
     def return_to(self, checkpoint: Path) -> None:
         """Loads an older checkpoint on every rank, in place."""
-        what, limit = f"the way back to {checkpoint.name}", self.load_limit
+        what, limit = f"loading {checkpoint.name}", self.load_limit
         self.call("return_to", what, limit, str(checkpoint))
 
     def take_up(self, save: Path, checkpoint: Path | None) -> None:
         """Makes every rank train another adapter from now on, with its own optimizer: from a checkpoint, or a new one
         (None). Its checkpoints are written to `save`."""
-        what, limit = f"the way to the adapter in {save}", self.load_limit
+        what, limit = f"loading the adapter in {save}", self.load_limit
         self.call("take_up", what, limit, str(save), None if checkpoint is None else str(checkpoint))
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
         answer = [self.ranks[0].measure_files.remote(candidate, live)]
-        measurements: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.save_limit)[0]
+        measurements: dict[str, float] = self.collect(
+            answer, f"measuring the weights in {candidate}", self.save_limit
+        )[0]
         return measurements
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
         """Returns the log-probs of every response token under the current weights, at the sampling temperature."""
-        what, limit = "log-probs of stored answers", self.args.train_timeout
+        what, limit = "computing log-probs of stored answers", self.args.train_timeout
         log_probs: list[list[float]] = self.call("log_probs", what, limit, samples)
         return log_probs
 
     def scale_learning_rate(self, scale: float) -> None:
         """Multiplies the learning rate of the schedule by `scale` in all later steps."""
-        self.call("scale_learning_rate", "the learning rate", self.save_limit, scale)
+        self.call("scale_learning_rate", "changing the learning rate", self.save_limit, scale)
 
     def sleep(self) -> None:
         """Moves everything on the GPUs to CPU memory."""
-        self.call("sleep", "the trainer's move to CPU memory", self.save_limit)
+        self.call("sleep", "moving the trainer to CPU memory", self.save_limit)
 
     def wake_up(self) -> None:
-        self.call("wake_up", "the trainer's move to its GPUs", self.save_limit)
+        self.call("wake_up", "moving the trainer to its GPUs", self.save_limit)
 
     def call(self, method: str, what: str, limit: float, *args: object) -> Any:
         """Runs a method on all ranks; returns rank 0's result."""

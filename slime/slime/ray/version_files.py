@@ -94,7 +94,7 @@ class VersionFiles:
         if checksum and is_slot(Path(slot)):
             return WeightVersion(version, str(artifact_folder(self.weights_dir, version)), checksum), slot
         reason = "the trainer's first rank is on another machine" if checksum else slot
-        logger.warning("version %d goes by disk, not through shared memory: %s", version, reason)
+        logger.warning("version %d is sent by disk, not through shared memory: %s", version, reason)
         return None, None
 
     def write_artifact(self, weights: WeightVersion, slot: str | None) -> None:

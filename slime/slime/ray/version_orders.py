@@ -35,7 +35,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
     try:
         pinned = _carry_out(order, publisher, trainers, rollout_id)
     except (ConfigError, CheckpointError, EngineError) as error:
-        logger.warning("the order %s %s is refused: %s", order.action, order.version, error)
+        logger.warning("the order %s %s is rejected: %s", order.action, order.version, error)
         publisher.gate.miss(order.version)
         orders.finish(order, orders.pinned, str(error), time.monotonic() - began)
         return False
@@ -58,7 +58,7 @@ def _carry_out(
     if order.action == "unpin":
         serve(publisher, publisher.live)
         return None
-    raise ConfigError(f"{order.action} {order.version} is not an order: rollback N, pin N or unpin")
+    raise ConfigError(f"{order.action} {order.version} is not a valid order; use rollback N, pin N or unpin")
 
 
 def left_over(orders: VersionOrders) -> str | None:
@@ -68,7 +68,7 @@ def left_over(orders: VersionOrders) -> str | None:
         return None
     reason = f" ({order.reason})" if order.reason else ""
     what = order.action if order.version is None else f"{order.action} {order.version}"
-    return f"an order waits from before this start and is carried out now: {what}{reason}"
+    return f"an order from before this start is carried out now: {what}{reason}"
 
 
 def repin(publisher: Publisher) -> None:
@@ -112,6 +112,6 @@ def _weights(publisher: Publisher, version: int) -> tuple[WeightVersion, Path]:
     if checkpoint is None or not folder.is_dir() or str(version) not in publisher.files.checksums():
         there = ", ".join(str(one) for one in sorted(kept)) or "none"
         raise ConfigError(
-            f"version {version} is not on disk any more; there are {there} (--keep-versions keeps more)"
+            f"version {version} is no longer on disk; available: {there} (a larger --keep-versions keeps more)"
         )
     return WeightVersion(version, str(folder), publisher.files.checksums()[str(version)]), checkpoint

@@ -64,7 +64,7 @@ def gather(
         look()
         waited = time.monotonic() - began
         if limit and waited > limit:
-            raise WaitTimeout(f"{what} did not come within {limit:g} s", open_)
+            raise WaitTimeout(f"{what} did not finish within {limit:g} s", open_)
         if waited > note_at:
             note_at = 2 * waited
             logger.info("waiting for %s for %.0f s", what, waited)

@@ -97,7 +97,11 @@ class WatcherHandle:
 
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
-        gather([self.actor.wait_ready.remote()], f"the servers (their logs: {self.logs})", self.start_limit)
+        gather(
+            [self.actor.wait_ready.remote()],
+            f"the start of the servers (logs: {self.logs})",
+            self.start_limit,
+        )
 
     def check(self) -> None:
         """Kills a watcher that misses its heartbeat; Ray starts another, which adopts the servers."""

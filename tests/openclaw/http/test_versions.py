@@ -83,9 +83,9 @@ def test_the_driver_carries_out_a_rollback(gateway: RunningGateway, tmp_path: Pa
 
 
 def test_an_order_rejected_by_the_driver_has_a_reason(gateway: RunningGateway, tmp_path: Path) -> None:
-    with driver(tmp_path, error="version 1 is not on disk any more"):
+    with driver(tmp_path, error="version 1 is no longer on disk"):
         answer = gateway.http.post("/admin/versions/1/rollback")
-    assert answer.status_code == 409 and "not on disk" in answer.json()["error"]["message"]
+    assert answer.status_code == 409 and "no longer on disk" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("action", ["rollback", "pin"])
@@ -117,7 +117,7 @@ def test_an_order_pending_at_the_servers_stop_is_answered_with_its_outcome(
         f"delete {tmp_path}/version_order.json"
     )
     assert left_over(VersionOrders(tmp_path)) == (
-        "an order waits from before this start and is carried out now: rollback 0 (by hand)"
+        "an order from before this start is carried out now: rollback 0 (by hand)"
     )
 
 
@@ -232,7 +232,7 @@ def test_missing_versions_and_engines_with_one_set_of_weights_are_reported(
     two_on_disk: RunningGateway, engine: FakeEngine, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     gone = two_on_disk.http.post("/admin/versions/diff", json={"a": 1, "b": 2, "prompts": ["x"]})
-    assert gone.status_code == 409 and "not on disk" in gone.json()["error"]["message"]
+    assert gone.status_code == 409 and "no longer on disk" in gone.json()["error"]["message"]
     engine.tries.clear()
     one_set = two_on_disk.http.post("/admin/versions/diff", json={"a": 0, "b": 2, "prompts": ["x"]})
     assert one_set.status_code == 409 and "one set of weights" in one_set.json()["error"]["message"]

@@ -236,7 +236,7 @@ def test_a_missing_good_version_does_not_stop_training(loop: Callable[..., Loop]
     order = run.orders.next()
     assert order is not None and order.version == 4
     run.gate.miss(order.version)
-    run.orders.finish(order, None, "version 4 is not on disk any more")
+    run.orders.finish(order, None, "version 4 is no longer on disk")
     with pytest.raises(CandidateRejected, match="75% of the questions"):
         run.publish(engine)
     assert run.orders.waiting() is None

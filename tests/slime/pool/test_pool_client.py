@@ -92,7 +92,7 @@ def test_failures_count_as_an_unavailable_environment_and_never_as_an_outcome() 
             await dead.evaluate()
         await dead.close()
         nowhere = PoolEnvironment("http://pool", patience=0.3, transport=pools)
-        with pytest.raises(EnvironmentAway, match=r"no environment in 0.3 s"):
+        with pytest.raises(EnvironmentAway, match=r"no environment within 0.3 s"):
             await nowhere.reset(Task("x"))
         await nowhere.close()
 

@@ -334,7 +334,7 @@ def test_a_run_without_a_supervisor_can_be_stopped(supervised: Supervised, tmp_p
     stop = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--stop"]
     refused = subprocess.run(stop, capture_output=True, text=True)
     assert refused.returncode == 2
-    assert f"in use by the supervisor with pid {supervisor.pid}; it ends its run on TERM" in refused.stderr
+    assert f"in use by the supervisor with pid {supervisor.pid}; stop that run first" in refused.stderr
     supervisor.kill()
     supervisor.wait()
     assert server.alive()

@@ -194,7 +194,7 @@ def test_a_rollback_of_one_adapter_keeps_the_others(table: AdapterTable, args: A
 
 @pytest.mark.parametrize(
     ("action", "version", "message"),
-    [("pin", 1, "pin is not for an adapter"), ("rollback", 9, "version 9 is not on disk any more")],
+    [("pin", 1, "pin is not supported for an adapter"), ("rollback", 9, "version 9 is no longer on disk")],
 )
 def test_an_order_that_cannot_be_carried_out_is_answered(
     table: AdapterTable, written: Any, action: str, version: int, message: str

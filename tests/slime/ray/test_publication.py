@@ -446,5 +446,5 @@ def test_a_trainer_restarts_if_a_service_has_lost_the_live_weights(run: Any) -> 
     engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None)
     run.publisher.check_kept()
     engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None, forgotten=True)
-    with pytest.raises(TrainerDied, match="forgotten version 5"):
+    with pytest.raises(TrainerDied, match="lost version 5"):
         run.look_around()
