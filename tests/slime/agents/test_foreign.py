@@ -15,7 +15,7 @@ from aiohttp import web
 from slime.agents import Action, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment, VerifiersEnvironments
 from slime.agents.foreign.__main__ import main
-from slime.agents.foreign.worker import ForeignEnvironment, Worker
+from slime.agents.foreign.worker import ForeignEnvironment, Process, Worker
 from slime.errors import ConfigError, EnvironmentAway
 from tests.slime.agents.counter import add
 
@@ -53,6 +53,12 @@ def test_an_episode_in_another_process_equals_a_local_one(monkeypatch: pytest.Mo
         await asyncio.gather(environment.close(), other.close())
 
     with_worker(worker, go)
+
+
+def test_a_process_that_sends_an_invalid_line_is_not_reported_as_ended() -> None:
+    code = "print('not JSON', flush=True); input()"
+    with pytest.raises(EnvironmentAway, match="sent an invalid or too long line"):
+        asyncio.run(Process(5.0).start([sys.executable, "-c", code], {}))
 
 
 def test_a_crashed_process_loses_its_episodes_and_the_next_one_starts_a_new_process() -> None:
