@@ -26,7 +26,7 @@ FLAG = "--rollout-external-engine-addrs"
 LOOK_INTERVAL = 15.0  # seconds between checks of all engines
 START_POLL = 0.5  # seconds
 HOST_IT = (
-    "where it is vLLM, start it by python -m slime.engines.launch --backend vllm --model-path FOLDER --port N"
+    "if it is vLLM, start it with python -m slime.engines.launch --backend vllm --model-path FOLDER --port N"
 )
 
 

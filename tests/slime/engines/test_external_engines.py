@@ -158,7 +158,7 @@ def test_unreachable_engines_and_other_models_are_rejected_at_the_start(
 def test_an_engine_that_does_not_report_its_weights_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_vllm = httpx.Response(404, json={"detail": "Not Found"})
     monkeypatch.setattr(external.httpx, "get", lambda *args, **options: plain_vllm)
-    with pytest.raises(ConfigError, match=r"does not report its weights; where it is vLLM, start it by"):
+    with pytest.raises(ConfigError, match=r"does not report its weights; if it is vLLM, start it with"):
         external.check_kind("http://h:1", "vllm")
 
 
