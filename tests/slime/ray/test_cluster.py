@@ -105,7 +105,7 @@ def test_engines_beyond_the_drivers_machine_are_placed_on_another(cluster: Clust
 
 
 def test_an_engine_that_fits_no_machine_is_rejected(cluster: Cluster) -> None:
-    with pytest.raises(ClusterError, match=r"the 3 GPUs of an engine \(rollout\) must lie on one machine"):
+    with pytest.raises(ClusterError, match=r"the 3 GPUs of an engine \(rollout\) must be on one machine"):
         Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 3, True, 3))))
 
 
