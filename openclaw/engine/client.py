@@ -323,7 +323,9 @@ class EngineClient:
         body = adapter.body() if await self.counts_adapters(url) else adapter.versioned_body()
         status, data = await self._post(url, "load_lora_adapter", body)
         if status in NO_TRIALS:
-            raise ClientError(f"this engine serves no adapters: {adapter.name!r} cannot be loaded", "model")
+            raise ClientError(
+                f"this engine does not support adapters: {adapter.name!r} cannot be loaded", "model"
+            )
         if status != 200 and SGLANG_LOADED.encode() not in data:
             raise _refusal(status, data)
 
