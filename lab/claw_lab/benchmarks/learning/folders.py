@@ -60,7 +60,7 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
             if one and one.ids
         }
 
-    with engine_of(folder, "--dtype", dtype, "--standby", "off") as url:
+    with engine_of(folder, "--dtype", dtype, "--standby", "off", "--use-idle-processors") as url:
         return run(answers(url))
 
 
