@@ -89,8 +89,8 @@ class Night:
             poles, because anchors of the wrong pole do more harm.
         is_new: a wish is of a kind that is new for its person.
         is_asked: a turn of this batch contains a wish.
-        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured, or an
-            update that may have taught it is not live yet.
+        follows: an earlier batch's update is neither live nor rejected, so its effect is unknown.
+        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
         kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
             wishes; None: not measured.
         sampled: number of answers sampled for this batch; seconds: how long that took.
@@ -103,6 +103,7 @@ class Night:
     poles: frozenset[str] = frozenset()
     is_new: bool = False
     is_asked: bool = False
+    follows: bool = False
     learned: float | None = None
     kept: float | None = None
     sampled: int = 0
@@ -230,7 +231,8 @@ class Dreamer:
     def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
         """Adds stored dreams, anchors and measurements to the night."""
         newest = NEWEST * self._settings.dream_prompts
-        shares, kept, is_measured = [], [], not self._is_update_in_flight(demand)
+        night.follows = self._is_update_in_flight(demand)
+        shares, kept, is_measured = [], [], not night.follows
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
             for wish in own_wishes:

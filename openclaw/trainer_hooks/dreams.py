@@ -103,9 +103,11 @@ def count_steps(arguments: DreamArguments, night: Night) -> int:
     """Returns the number of dream steps after a batch. With a measured share of held-out answers that show the wishes:
     --dream-first-steps up to a half, then proportionally fewer, and two if the wishes are learned. The same applies to
     lost requests for the opposite: all steps if a quarter is lost. After a complaint, or without a measurement, it is at
-    least --dream-steps."""
+    least --dream-steps; two if the complaint is about answers of a version that an update may have replaced since."""
     if not night.dreams:
         return 0
+    if night.follows and not night.is_new:
+        return min(arguments.dream_steps, MAINTENANCE)
     if night.learned is None:
         return arguments.dream_first_steps if night.is_new else arguments.dream_steps
     least = arguments.dream_steps if night.is_asked else min(arguments.dream_steps, MAINTENANCE)

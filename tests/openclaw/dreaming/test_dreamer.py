@@ -436,7 +436,8 @@ def test_a_wish_is_not_measured_while_the_update_before_it_is_not_live(
     store.samples.lease(0, 1, trainer="trainer")
     assert dreamer.night(brief).learned == 1.0, "the own batch does not count"
     following = dataclasses.replace(brief, rollout_id=1, complained=frozenset())
-    assert (dreamer.night(following).learned, dreamer.night(following).kept) == (None, None)
+    night = dreamer.night(following)
+    assert (night.learned, night.kept, night.follows) == (None, None, True)
     assert {look.rollout_id for look in _looks(dreamer, prompts, following)} == {0}, "sampled for nothing"
     store.samples.commit_lease(0, version=1, trainer="trainer")
     assert dreamer.night(dataclasses.replace(following, rollout_id=2)).learned == 1.0

@@ -172,6 +172,8 @@ def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say:
         (Night(learned=1.0, kept=0.5), 9),
         (Night(learned=0.8, kept=1.0), 4),
         (Night(kept=0.5), 5),
+        (Night(follows=True, is_asked=True), 2),
+        (Night(follows=True, is_new=True), 9),
     ],
 )
 def test_fewer_steps_follow_once_half_of_the_answers_show_the_wish(night: Night, steps: int) -> None:
