@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Protocol
 
 import psutil
 
+CONTAINER = Path("/sys/fs/cgroup")
 EVERY = 0.2
 """Seconds between two measurements; the kernel counts in units of 0.01."""
 NOISE = 0.3
@@ -20,21 +22,50 @@ NOISE = 0.3
 
 
 class Clock(Protocol):
-    """Seconds since some start: of the wall, of this process on processors, and of all processors without work."""
+    """Seconds since some start: of the wall, of this process on processors, and of usable processors without work."""
 
     def __call__(self) -> tuple[float, float, float]: ...
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns the number of CPUs that this process may use, also by the quota of its container."""
+    there = len(_allowed()) or os.cpu_count() or 1
+    quota = _quota()
+    return there if quota is None else max(1, min(there, int(quota)))
 
 
 def seconds() -> tuple[float, float, float]:
     """See `Clock`."""
-    times = psutil.cpu_times()
-    idle: float = times.idle + getattr(times, "iowait", 0.0)
-    return time.monotonic(), time.process_time(), idle
+    wall, own = time.monotonic(), time.process_time()
+    quota = _quota()
+    if quota is not None:
+        return wall, own, quota * wall - _used_by_container()
+    each, allowed = psutil.cpu_times(percpu=True), _allowed()
+    usable = [times for number, times in enumerate(each) if not allowed or number in allowed]
+    return wall, own, sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
+
+
+def _allowed() -> set[int]:
+    """Returns the numbers of the CPUs that the scheduler may give to this process; empty if the system has no such
+    limit."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _quota() -> float | None:
+    """Returns the CPUs that a container may use (cgroup v2, cpu.max: "200000 100000" is two); None: no limit."""
+    try:
+        most, period = (CONTAINER / "cpu.max").read_text().split()
+        return None if most == "max" else int(most) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _used_by_container() -> float:
+    """Returns the processor seconds of all processes of the container."""
+    for line in (CONTAINER / "cpu.stat").read_text().splitlines():
+        if line.startswith("usage_usec "):
+            return int(line.split()[1]) / 1e6
+    return 0.0
 
 
 class IdleProcessors:

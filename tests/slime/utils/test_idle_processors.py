@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -13,7 +16,7 @@ from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.service import EngineService
 from slime.engines.requests import GenerateRequest
 from slime.utils import idle_processors
-from slime.utils.idle_processors import IdleProcessors, seconds
+from slime.utils.idle_processors import IdleProcessors, seconds, usable_cpus
 from tests.fakes.fixtures import MakeSamples, MakeTrainer
 
 
@@ -70,6 +73,32 @@ def test_the_measured_seconds_belong_to_this_process_and_this_machine() -> None:
     later = seconds()
     assert later[0] >= wall + 0.05 and later[1] >= own + 0.1 and later[2] >= idle
     assert IdleProcessors(1).count() == 1
+
+
+def test_a_container_counts_its_own_quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(idle_processors, "CONTAINER", tmp_path)
+    without = usable_cpus()
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert usable_cpus() == without
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 2000000\nuser_usec 1\n")
+    assert usable_cpus() == 1
+    before = seconds()
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    after = seconds()
+    assert after[2] - before[2] == pytest.approx(1.5 * (after[0] - before[0]) - 0.5)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or usable_cpus() < 2, reason="needs two CPUs")
+def test_only_the_processors_of_this_process_count() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        only = psutil.cpu_times(percpu=True)[min(allowed)]
+        assert usable_cpus() == 1 and seconds()[2] == pytest.approx(only.idle + only.iowait, abs=1.0)
+        assert IdleProcessors(1).count() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_an_engine_computes_with_idle_processors_unless_a_trial_does(
