@@ -40,9 +40,9 @@ ensure_sentences() {
 # multiplies_in_bf16: whether this processor does, at twice the speed of float32. Others emulate it.
 multiplies_in_bf16() { grep -qE '\b(avx512_bf16|amx_bf16|bf16)\b' /proc/cpuinfo 2>/dev/null; }
 
-# fast_on_this_cpu MODEL: fills FAST with flags for a language model: a half of the processors for answers and one for
-# training, of which a thread that waits for a busy processor would hold up the others; and bf16 where the processor and the
-# model's folder have it (one that is not made yet will).
+# fast_on_this_cpu MODEL: fills FAST with flags for a language model: half of the processors for answers and half for
+# training, and idle ones for either; bf16 where the processor and the model's folder have it (a folder that does not exist
+# yet will).
 fast_on_this_cpu() {
   local cores half config=$1/config.json
   cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)

@@ -171,12 +171,13 @@ class Dreamer:
             themes=_mean([themes_of(wish.text) for wish in wishes]),
             poles=frozenset(named(pole) for wish in wishes for pole in wish.poles),
             is_asked=bool(demand.complained),
+            follows=self._is_update_in_flight(demand),
         )
         self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
         night.is_new = any(self._is_new(model, wish, demand.rollout_id) for wish in wishes)
         with self._sampling:
             if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
-                night.sampled = self._sample(demand, model, wishes)
+                night.sampled = self._sample(demand, model, wishes, night.follows)
             self._fill(night, demand, model, wishes)
         night.seconds = time.monotonic() - began
         return night
@@ -231,7 +232,6 @@ class Dreamer:
     def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
         """Adds stored dreams, anchors and measurements to the night."""
         newest = NEWEST * self._settings.dream_prompts
-        night.follows = self._is_update_in_flight(demand)
         shares, kept, is_measured = [], [], not night.follows
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
@@ -283,10 +283,12 @@ class Dreamer:
         known = self._store.dreams.wishes_of(self._trainer, model, wish.person, rollout_id)
         return not any(alike(wish.text, other) for other in known)
 
-    def _sample(self, demand: Demand, model: str, wishes: Sequence[Wish]) -> int:
+    def _sample(self, demand: Demand, model: str, wishes: Sequence[Wish], follows: bool) -> int:
         """Samples and stores the missing answers of a batch; returns their number."""
         planner = Planner(self._prompts, self._settings, demand.options)
         plans = [plan for wish in wishes for plan in self._plans(demand, model, planner, wish, len(wishes))]
+        if not follows:
+            plans += [plan for wish in wishes for plan in self._looks(demand, planner, wish)]
         if self._settings.dream_anchors and any(plan.dream.kind == "dream" for plan in plans):
             bank = self._bank(model, demand.rollout_id)
             there = sum(one.theme in self._themes or one.theme == anchors.OTHER for one in bank)
@@ -327,8 +329,8 @@ class Dreamer:
         return plans
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
-        """Returns plans of a wish's samples: dreams and facts for a new wish, a few more dreams for a repeated one,
-        and held-out prompts."""
+        """Returns plans of the trained samples of a wish: dreams and facts for a new one, a few more dreams for a
+        repeated one."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
         plans: list[Plan] = []
         if not known and not self._of(model, wish, demand.rollout_id, "fact"):
@@ -336,10 +338,12 @@ class Dreamer:
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
         elif wish.person in demand.complained:
             plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
-        if self._is_update_in_flight(demand):
-            return plans
+        return plans
+
+    def _looks(self, demand: Demand, planner: Planner, wish: Wish) -> list[Plan]:
+        """Returns plans of held-out prompts: everyday ones, and requests for the opposite."""
         contrary = planner.contrary_looks(wish) if self._settings.dream_anchors else []
-        return plans + planner.looks(wish, demand.rollout_id) + contrary
+        return planner.looks(wish, demand.rollout_id) + contrary
 
     def _is_update_in_flight(self, demand: Demand) -> bool:
         """Returns whether the update of an earlier batch is neither live nor rejected. Until then the engines answer
