@@ -15,6 +15,7 @@ import sys
 import threading
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 Address = tuple[str, int]
 
@@ -31,6 +32,7 @@ _STATE_AT, _USER_AT = _HEADER.size + 1, _HEADER.size + 64
 _LONGEST = 8192
 
 _TIMEOUT_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
 _lock = threading.Lock()
 _kernels: dict[int, socket.socket] = {}
 
@@ -51,6 +53,22 @@ def user_of(client: Address, server: Address) -> int | None:
         return _asked(client, server)
     except OSError:
         return _read(client, server)
+
+
+def serves_own_user(url: str) -> bool:
+    """Returns whether a process of this process's user answers HTTP at this address of this machine; True if the
+    kernel cannot identify users. A connection that no process has accepted yet has no user, so the answer is awaited."""
+    if not can_tell():
+        return True
+    try:
+        parts = urlsplit(url)
+        place = parts.hostname or "", parts.port or 80
+        with socket.create_connection(place, ANSWER_SECONDS) as made:
+            made.sendall(f"GET /healthz HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            made.recv(1)
+            return user_of(made.getpeername()[:2], made.getsockname()[:2]) == os.getuid()
+    except (OSError, ValueError):
+        return False
 
 
 @cache

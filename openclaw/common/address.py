@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base import peer
 from claw_base.run_folder.admin_key import known_key, local_port, read_key
 from claw_base.run_folder.records import live_processes
 from claw_base.settings.declare import flag
@@ -45,12 +46,16 @@ class ServerAddress:
 
 def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: Path = RUNS) -> str | None:
     """Returns the admin key for a server: the given one; else the key in the folder of this user's run at this local
-    address; None if there is none."""
+    address; None if there is none. In a given `run_dir` without records of processes (a gateway started by hand), any
+    local server of this user counts, if the kernel identifies it."""
     if key is not None:
         return key
-    if run_dir is not None:
-        return read_key(Path(run_dir)) if local_port(url) is not None else None
-    return known_key(url, _newest_first(runs))
+    if run_dir is None:
+        return known_key(url, _newest_first(runs))
+    if (run_key := known_key(url, [Path(run_dir)])) is not None:
+        return run_key
+    is_own = local_port(url) is not None and peer.can_tell() and peer.serves_own_user(url)
+    return read_key(Path(run_dir)) if is_own else None
 
 
 def gateway_of(run_dir: Path) -> str | None:

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from claw_base import peer
 from claw_base.errors import ConfigError
 from claw_base.run_folder.records import read_records
 
@@ -48,14 +49,14 @@ def read_key(folder: Path) -> str | None:
 
 
 def known_key(url: str, folders: list[Path]) -> str | None:
-    """Returns the key of the run among `folders` whose gateway listens at this local address; it is never sent to
-    another server."""
+    """Returns the key of the run among `folders` whose gateway listens at this local address. None if another user's
+    program answers there, for example at `[::1]` while the gateway listens on 127.0.0.1."""
     for folder in folders:
         own = [
             str(one.url) for one in read_records(folder) if one.role == "gateway" and one.url and one.alive()
         ]
         if any(_is_same(one, url) for one in own) and (key := read_key(folder)):
-            return key
+            return key if peer.serves_own_user(url) else None
     return None
 
 

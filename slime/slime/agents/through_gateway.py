@@ -93,7 +93,9 @@ def through_gateway(
                 try:
                     endpoint = _endpoint(url, session, sample, api_key, sampling_params)
                     outcome = checked_outcome(await harness(endpoint, task), "the harness")
-                    key = admin_key or (known_key(url, [Path(args.run_dir)]) if args.run_dir else None)
+                    key = admin_key
+                    if key is None and args.run_dir:
+                        key = await asyncio.to_thread(known_key, url, [Path(args.run_dir)])
                     turns = await _read(url, session, key)
                     return _finished(begun, turns, outcome, per_turn)
                 except (EnvironmentAway, httpx.TransportError) as error:

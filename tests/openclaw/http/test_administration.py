@@ -3,11 +3,15 @@ before a body is read."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import itertools
 import os
+import platform
 import re
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,9 @@ OPEN = {
     "/page/static/{name:path}", "/page/events",
 }  # fmt: skip
 """Routes without a key, or with their own test."""
+
+SETFSUID = {"x86_64": 122, "aarch64": 151}
+"""Number of the system call."""
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -147,6 +154,50 @@ def test_programs_of_the_user_find_the_key_by_the_run_that_serves_an_address(
     assert "live" in capsys.readouterr().out
     monkeypatch.setenv("RUN_DIR", str(tmp_path))
     assert versions(["--url", gateway.url]) == 2
+
+
+@contextlib.contextmanager
+def answering_user(user: int, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """A local server whose connections belong to this user; its URL."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    def work() -> None:
+        # threads of Linux have ids of their own, if the library's wrapper is avoided
+        ctypes.CDLL(None).syscall(SETFSUID[platform.machine()], user)
+        with contextlib.suppress(OSError):
+            while True:
+                made, _ = listener.accept()
+                opened.append(made)
+                made.recv(4096)
+                made.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    opened: list[socket.socket] = []
+    with socket.create_server((host, port), family=family) as listener:
+        threading.Thread(target=work, daemon=True).start()
+        yield f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    for made in opened:
+        made.close()
+
+
+@needs_root
+@pytest.mark.parametrize("is_given", [True, False])
+def test_no_server_of_another_user_receives_the_key_of_a_run(tmp_path: Path, is_given: bool) -> None:
+    run = tmp_path / "runs" / "mine"
+    key, _ = made_key(run)
+    given = str(run) if is_given else None
+    for host in ("127.0.0.1", "::1"):
+        with answering_user(NOBODY, host) as url:
+            assert admin_key_for(url, None, given, tmp_path / "runs") is None, "the run has ended"
+            local = f"http://127.0.0.1:{httpx.URL(url).port}"
+            records.write_record(run, records.describe(os.getpid(), "gateway", "gateway", local, []))
+            assert admin_key_for(url, None, given, tmp_path / "runs") is None, "or listens on another address"
+            records.forget(run, "gateway")
+    with answering_user(os.getuid()) as url:
+        assert admin_key_for(url, None, given, tmp_path / "runs") == (key if is_given else None)
+        records.write_record(run, records.describe(os.getpid(), "gateway", "gateway", url, []))
+        assert admin_key_for(url, None, given, tmp_path / "runs") == key
+    assert admin_key_for(url, None, given, tmp_path / "runs") is None, "nothing answers there"
 
 
 @needs_root
