@@ -10,6 +10,7 @@ import argparse
 import functools
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,13 @@ from openclaw.errors import ConfigError
 
 PER_KEY = "per-key"
 """Value of --train-adapters: each named client key has its own adapter."""
-ADAPTER_NAME = r"[^\s:/?#=,]{1,128}"
+ADAPTER_NAME = r"[^\s:/?#=~,]{1,128}"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def plain_name(name: str) -> str:
+    """Returns a name without differences in case and Unicode form."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def is_adapter_name(name: str) -> bool:
@@ -323,7 +329,7 @@ class Settings:
             name, _, folder = entry.partition("=")
             if not (re.fullmatch(ADAPTER_NAME, name) and folder):
                 raise ConfigError(
-                    f"--adapter {entry}: write NAME=FOLDER; a name has no blank and none of : / ? # = ,"
+                    f"--adapter {entry}: write NAME=FOLDER; a name has no blank and none of : / ? # = ~ ,"
                 )
         if len(self.adapters) != len(self.adapter):
             raise ConfigError("--adapter: a name occurs twice; give each adapter its own")
@@ -348,10 +354,17 @@ class Settings:
         for name in self.trained_adapters:
             if not is_adapter_name(name):
                 raise ConfigError(
-                    f"--train-adapters {name}: a name has no blank, none of : / ? # = , and does not start with a dot"
+                    f"--train-adapters {name}: a name has no blank, none of : / ? # = ~ , and does not start with a dot"
                 )
+            if (key := self._key_called_like(name)) is not None:
+                raise ConfigError(f"--train-adapters {name}: write the name of the client key, {key}")
         if both := self.trained_adapters & self.adapters.keys():
             raise ConfigError(f"--train-adapters and --adapter both have {min(both)!r}: give them two names")
+
+    def _key_called_like(self, name: str) -> str | None:
+        """Returns a key whose name differs from this one only in case or Unicode form."""
+        alike = (key for key in self.key_names if plain_name(key) == plain_name(name))
+        return None if name in self.key_names else next(alike, None)
 
     @functools.cached_property
     def trained_adapters(self) -> frozenset[str]:

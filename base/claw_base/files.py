@@ -30,10 +30,10 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=1))
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replaces a file atomically, without fsync."""
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Replaces a file atomically, without fsync. `mode`: its permissions, limited by the umask."""
     temporary = temporary_beside(path)
-    with open(new_file(temporary, 0o666), "wb") as file:
+    with open(new_file(temporary, mode), "wb") as file:
         file.write(data)
     temporary.replace(path)
 

@@ -63,7 +63,7 @@ class PeopleToForget:
             StoreError: the store cannot be used.
         """
         began = time.monotonic()
-        adapter = self._own_adapter(person)
+        adapter = await asyncio.to_thread(self._own_adapter, person)
         influence, before = self._recorder.store.influence, self._waiting(person)
         if before is None and not await asyncio.to_thread(influence.is_known, person, adapter):
             return None
@@ -111,11 +111,17 @@ class PeopleToForget:
         return None if self._run_dir is None else forgetting.read(self._run_dir, person)
 
     def _own_adapter(self, person: str) -> str | None:
-        """Returns the adapter that only this person's key trains; None if there is none."""
-        if self._settings is not None:
+        """Returns the adapter that only this person's key trained, also if the run has ended or no longer has this key
+        or its adapter; None if there is none. Raises StoreError."""
+        if self._settings is not None and person in self._settings.trained_adapters:
             return person if person in self._settings.own_adapters else None
         named = self._run_dir is not None and is_adapter_name(person)
         if self._run_dir is None or not named or not (self._run_dir / FOLDER / person).is_dir():
             return None
-        trained = orjson.loads((self._run_dir / ARGUMENTS).read_bytes()).get("train_adapters")
+        if keys := self._recorder.store.policies.keys_of(person):
+            return person if keys == {person} else None
+        if self._settings is not None:
+            trained = self._settings.train_adapters
+        else:
+            trained = orjson.loads((self._run_dir / ARGUMENTS).read_bytes()).get("train_adapters")
         return person if str(trained).strip() == PER_KEY else None

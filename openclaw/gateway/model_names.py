@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import unicodedata
 from collections.abc import Collection, Mapping
 
 from openclaw.engine.adapters import Adapter
 from openclaw.errors import ClientError
 from openclaw.gateway.chat_request import SHOWN
+from openclaw.settings import plain_name
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,5 @@ class ModelNames:
 @functools.lru_cache(1024)
 def _alike(name: str, key_names: frozenset[str]) -> frozenset[str]:
     """Returns the key of this name; else those that differ only in case or Unicode form."""
-    plain = {key: unicodedata.normalize("NFKC", key).casefold() for key in key_names}
-    folded_name = unicodedata.normalize("NFKC", name).casefold()
-    return frozenset(
-        {name} if name in key_names else (key for key, one in plain.items() if one == folded_name)
-    )
+    alike = (key for key in key_names if plain_name(key) == plain_name(name))
+    return frozenset({name} if name in key_names else alike)

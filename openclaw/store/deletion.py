@@ -15,7 +15,7 @@ from openclaw.errors import StoreError
 from openclaw.store import copies, schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.rights import of_person
-from openclaw.types import SampleState, TurnState
+from openclaw.types import USER_JUDGE, SampleState, TurnState
 
 PURGE_BATCH = 500
 """Turns deleted in one transaction by retention, so that other writers do not wait long."""
@@ -121,11 +121,13 @@ class Deletion:
 
 
 def delete_wishes(connection: Connection, turn_ids: list[str]) -> None:
-    """Deletes the hints, samples, feedback and dreams of these turns. The turns stay."""
+    """Deletes the hints, samples, feedback and dreams of these turns. The turns stay. A person's own judgements go too:
+    they repeat the text of the feedback."""
     judgement = schema.judgement.c
     for ids in slices(turn_ids):
         _delete_derived(connection, ids)
-        _drop(connection, schema.judgement, judgement.turn_id.in_(ids) & (judgement.kind == "hint"))
+        goes = or_(judgement.kind == "hint", judgement.judge == USER_JUDGE)
+        _drop(connection, schema.judgement, judgement.turn_id.in_(ids) & goes)
 
 
 def _delete_derived(connection: Connection, ids: list[str]) -> Counter[str]:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, func, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
-from openclaw.types import ADAPTER_MARK, SampleState, adapter_of
+from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleState, adapter_of, policy_of
 
 _TURN = schema.turn.c
 
@@ -40,7 +40,7 @@ def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 class PolicyTable:
-    """Adapters with waiting or leased samples."""
+    """Adapters with waiting or leased samples, and the keys that an adapter answered."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -59,3 +59,11 @@ class PolicyTable:
         with self._database.reading() as connection:
             adapters = {adapter_of(policy) for policy in connection.scalars(query)}
         return sorted(name for name in adapters if name)
+
+    def keys_of(self, adapter: str) -> set[str]:
+        """Returns the names of the keys that made the stored turns of an adapter, as far as they are recorded."""
+        made = select(_TURN.key_name).where(
+            is_of_trainer(policy_of(DEFAULT_TRAINER, adapter)), _TURN.key_name.is_not(None)
+        )
+        with self._database.reading() as connection:
+            return set(connection.scalars(made.distinct()))

@@ -75,7 +75,8 @@ def run(args: Learning) -> None:
     measurements = measured(head, features, examples)
     content = head.changed(change(features, head.powers(features), examples), measurements)
     try:
-        write_bytes(Path(args.output), content)  # atomic, because a judge worker may start meanwhile
+        # atomic, because a judge worker may start meanwhile; its weights are made of people's words
+        write_bytes(Path(args.output), content, 0o600)
     except OSError as error:
         raise ConfigError(f"--output {args.output}: {error.strerror or error}") from error
     print(orjson.dumps(measurements).decode())

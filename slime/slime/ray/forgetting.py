@@ -39,7 +39,7 @@ class PeopleToForget:
     def carry_out(
         self,
         trainers: TrainGroup,
-        adapters: AdapterTable | None,
+        adapters: AdapterTable,
         engines: Sequence[EngineControl],
         trained: int,
     ) -> list[Forgetting]:
@@ -60,7 +60,7 @@ class PeopleToForget:
                 continue
             began = time.monotonic()
             try:
-                if adapters is not None and one.adapter is not None:
+                if one.adapter is not None:
                     adapters.forget(trainers, one.adapter, trained)
             except EngineError as error:
                 logger.warning("an adapter is not deleted yet, trying again: %s", error)

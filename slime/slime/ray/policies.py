@@ -128,10 +128,11 @@ class AdapterPublisher(Publisher):
         ):  # fmt: skip
             _empty(folder, kept)
         self.orders.forget(rollout_id)
-        for tries in self._examined:
-            tries.discard()
-        for engine in self.engines:
-            forget_adapter(engine, self.name)
+        if self.args.train_adapters is not None:  # else the engines of this start hold no adapter
+            for tries in self._examined:
+                tries.discard()
+            for engine in self.engines:
+                forget_adapter(engine, self.name)
         if (hook := load_hook(self.args, "on_weights_live_path")) is not None:
             hook(self.args, rollout_id, self.numbers.last(), {"forgotten": True})
 

@@ -248,7 +248,9 @@ class TrainingRun(RunComponents):
         """Removes the remaining data of people to be forgotten; returns whether there were any, since a batch in
         preparation may contain their turns. Raises TrainerDied."""
         assert self.trainers is not None
-        done = self.people.carry_out(self.trainers, self.adapters, self.base.engines, trained)
+        # a run that trains no adapters may have the files of those of an earlier start
+        table = self.adapters or AdapterTable(self.args, self.base)
+        done = self.people.carry_out(self.trainers, table, self.base.engines, trained)
         for one in done:
             if self.adapters is not None and one.adapter is not None:
                 self.publisher = self.adapters.successor_of(self.publisher)

@@ -15,6 +15,7 @@ from claw_base.run_folder.forgetting import Forgetting
 from openclaw.forget.__main__ import main
 from openclaw.gateway import forgetting as gateway_forgetting
 from openclaw.types import Judgement, SampleDraft, Vote
+from tests.fakes.marked_words import files_with
 from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 from tests.openclaw.gateway.test_trained_adapters import PER_KEY, ask, publish
 
@@ -84,6 +85,44 @@ def test_the_base_answers_while_the_adapter_waits_for_the_driver(
     assert live.live(live.adapters["ada"]).is_base
     forgetting.finish(run_dir, "ada")
     assert live.live(live.adapters["ada"]).version == 4
+
+
+@pytest.mark.parametrize("trained", ["per-key", "bob", None])
+@pytest.mark.parametrize("has_turns", [True, False])
+def test_an_adapter_goes_with_its_person_after_the_key_was_removed(
+    start_gateway: StartGateway, gateway: RunningGateway, run_dir: Path, trained: str | None, has_turns: bool
+) -> None:
+    publish(run_dir, "ada", 4)
+    if has_turns:
+        ask(gateway, "ada")
+        ask(gateway, "bob")
+    gateway.stop()
+    later = start_gateway(run_dir=str(run_dir), api_keys="bob=key-bob", train_adapters=trained)
+    later.store.versions.weights_live(0, 4, None, False, "/v4", "sum4", trainer="default::ada")
+    seen: list[Forgetting] = []
+    driver(run_dir, seen)
+    answer = later.http.delete("/admin/persons/ada/content").json()
+    if has_turns or trained == "per-key":
+        assert (answer["adapter"], answer["shared"]) == ("ada", [])
+        assert [(one.person, one.adapter) for one in seen] == [("ada", "ada")]
+    else:
+        assert answer["error"]["code"] == "not_found", "nothing tells whose adapter it is"
+
+
+def test_an_adapter_that_answered_others_is_not_a_persons_own(
+    start_gateway: StartGateway, run_dir: Path
+) -> None:
+    names = {"run_dir": str(run_dir), "train_adapters": "ada"}
+    shared = start_gateway(api_keys="bob=key-bob", **names)
+    shared.says("hello there")
+    publish(run_dir, "ada", 1)
+    ask(shared, "bob", f"{shared.app.state.gateway.model_name}:ada")
+    sent: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "user": "ada", "max_tokens": 5}
+    assert shared.http.post("/v1/chat/completions", json=sent).status_code == 200
+    shared.stop()
+    later = start_gateway(run_dir=str(run_dir), api_keys="bob=key-bob", train_adapters="per-key")
+    driver(run_dir, [])
+    assert later.http.delete("/admin/persons/ada/content").json()["adapter"] is None
 
 
 def test_the_next_gateway_finishes_a_deletion_of_a_killed_one(
@@ -156,3 +195,22 @@ def test_a_single_preference_is_listed_and_forgotten(
     assert "wish 1 is forgotten" in capsys.readouterr().out
     assert gateway.store.memory.wishes() == [] and gateway.store.memory.asked_last(9) == {}
     assert gateway.store.turns.get(turn.id) is not None
+
+
+def test_the_words_of_feedback_go_with_a_preference(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(memory=True)
+    gateway.says("hello there")
+    sent: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "user": "eve", "max_tokens": 5}
+    turn = gateway.turn(gateway.http.post("/v1/chat/completions", json=sent).json()["id"])
+    rated = {"completion_id": turn.completion_id, "user": "eve", "score": -1, "text": "no lists, bluewhale"}
+    assert gateway.http.post("/v1/feedback", json=rated).status_code == 200
+    judgements = gateway.store.feedback.judgements_of(turn.id)
+    by_rules = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="rules")
+    assert gateway.store.judgements.finish(
+        turn.id, [by_rules, *judgements], SampleDraft(turn_id=turn.id, reward=-1.0)
+    )
+    [wish] = gateway.store.memory.wishes("eve")
+    assert main(["eve", "--wish", str(wish.id), "--url", gateway.url]) == 0
+    assert [one.judge for one in gateway.store.judgements.of_turn(turn.id)] == ["rules"]
+    assert files_with(gateway.buffer, ["bluewhale"], {}) == {}
+    assert gateway.http.get(f"/page/turn?id={turn.completion_id}").status_code == 200

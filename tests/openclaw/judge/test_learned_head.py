@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -174,6 +175,7 @@ async def test_the_command_adapts_the_head_and_the_judge_loads_it(
 ) -> None:
     file, lines = tmp_path / "head.npz", labelled(tmp_path / "lines.jsonl")
     assert program.main(["--labelled", str(lines), "--output", str(file)]) == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "its weights are made of people's words"
     printed = json.loads(capsys.readouterr().out)
     assert printed["examples"] == 30 and sorted(os.listdir(tmp_path)) == ["head.npz", "lines.jsonl"]
     asked = JudgeQuestion(

@@ -300,6 +300,20 @@ def test_a_reset_adapter_is_unloaded_when_its_engine_responds_again(
     assert AdapterTable(args, base).trained == 1
 
 
+def test_a_run_without_adapters_removes_those_of_an_earlier_start(args: Any, written: Any) -> None:
+    """Its engines hold none, and may have no routes for them."""
+    engine, trainers = Engine("ada"), cast(Any, Trainers())
+    base, run_dir = base_of(args), Path(args.run_dir)
+    engine.away = True
+    base.engines = base.own_engines = [engine]
+    written("ada", 0, 1)
+    args.train_adapters = None
+    forgetting.write(run_dir, Forgetting("ada", "ada", [], rows_deleted=True))
+    done = PeopleToForget(args).carry_out(trainers, AdapterTable(args, base), [], 1)
+    assert [one.person for one in done] == ["ada"] and trainers.calls == []
+    assert kept_of(args, "ada") == {"version_state.json"}
+
+
 def test_hooks_get_the_name_and_every_file_is_the_adapters_own(args: Any, tmp_path: Path) -> None:
     mine, save = arguments_of(args, "ada"), Path(args.save)
     assert vars(mine)[ADAPTER] == "ada" and ADAPTER not in vars(args)
