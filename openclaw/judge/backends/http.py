@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import check_address
 
 LARGEST_REPLY_BYTES = 8 << 20
+QUOTED = 12
 FREE_RETRIES = 10.0
 """Initial retry budget, and its maximum."""
 FIRST_WAIT_SECONDS = 0.25
@@ -120,11 +121,11 @@ class JudgeHttp:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Passing(f"{_host(url)}: {type(error).__name__} {error}") from error
         if answer.status_code in _WORTH_A_RETRY:
-            raise _Passing(self._failure(url, answer.status_code, data), _retry_after(answer))
+            raise _Passing(self._failure(url, answer.status_code, data, body), _retry_after(answer))
         if answer.status_code in (400, 413, 422):
-            raise Refusal(self._failure(url, answer.status_code, data))
+            raise Refusal(self._failure(url, answer.status_code, data, body))
         if answer.status_code != 200:
-            raise JudgeUnavailable(self._failure(url, answer.status_code, data))
+            raise JudgeUnavailable(self._failure(url, answer.status_code, data, body))
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
@@ -133,9 +134,9 @@ class JudgeHttp:
             raise JudgeError(f"{_host(url)} answered JSON that is not an object")
         return value
 
-    def _failure(self, url: str, status: int, data: bytes) -> str:
-        """Returns the status and the server's message, without parts of the request or its key, which must not be
-        logged."""
+    def _failure(self, url: str, status: int, data: bytes, body: dict[str, Any]) -> str:
+        """Returns the status and the server's message. It is logged and shown to all clients, so it is omitted if it
+        quotes the conversation, and its key is replaced."""
         message: object = None
         try:
             error = orjson.loads(data)
@@ -143,10 +144,26 @@ class JudgeHttp:
             message = detail.get("message") if isinstance(detail, dict) else detail
         except (orjson.JSONDecodeError, AttributeError):
             pass
-        if not isinstance(message, str):
+        if not isinstance(message, str) or quotes(message, body):
             return f"{_host(url)} answered status {status}"
         shown = message.replace(self._secret, "(the key)") if self._secret else message
         return f"{_host(url)} answered status {status}: {shown[:200]}"
+
+
+def quotes(message: str, body: dict[str, Any]) -> bool:
+    """Returns whether a server's message repeats `QUOTED` characters of a request's conversation, as servers do that
+    show invalid input."""
+    texts = list(_texts([body.get(name) for name in ("messages", "prompt", "text")]))
+    parts = {message[at : at + QUOTED] for at in range(len(message) - QUOTED + 1)}
+    return any(part in text for part in parts for text in texts)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 class _Passing(JudgeError):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from openclaw.judge import turn_judge
@@ -112,6 +113,27 @@ async def test_a_temporarily_unreachable_judge_delays_turns_and_drops_none(
     judge_server.script = [r"\boxed{-1}"]
     await running.until_judged(5)
     assert store.status.counts()["samples"] == {"ready": 5}
+
+
+@pytest.mark.parametrize("status", [400, 401, 503])
+async def test_a_judges_error_that_quotes_the_conversation_is_not_reported(
+    store: RolloutStore,
+    judge_server: FakeJudge,
+    answer: Answer,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    """Every client sees the reasons in /status."""
+    judge_server.script = [
+        lambda body: (status, "", orjson.dumps({"error": {"message": f"invalid input: {body['messages']}"}}))
+    ]
+    answer("my word is bluewhale")
+    running = start(attempts=5)
+    await running.until(lambda: bool(store.status.counts()["judge_failures"]))
+    (reason,) = store.status.counts()["judge_failures"]
+    assert reason.endswith(f"answered status {status}")
+    assert "bluewhale" not in caplog.text and "invalid input" not in caplog.text
 
 
 async def test_a_judges_error_is_reported_until_it_succeeds(
