@@ -54,6 +54,8 @@ class Exchange:
         spans: reports the answer to OpenTelemetry; None: it is not reported.
         model: name of the model or adapter that answers.
         untrained: reason why the turn is not trained; None: it is trained.
+        known_tokens: tokens of the prompt that may be reported as cached: those of the turn that it continues. More
+            would show that others have sent the same text. None: all, because keys do not separate people here.
     """
 
     request: ChatRequest
@@ -70,6 +72,13 @@ class Exchange:
     spans: Observer | None = None
     model: str = ""
     untrained: str | None = None
+    known_tokens: int | None = None
+
+    @property
+    def cached(self) -> int:
+        """Returns how many tokens of the prompt are reported as cached."""
+        cached = self.generation.cached
+        return cached if self.known_tokens is None else min(cached, self.known_tokens)
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
         """Returns this exchange with an answer that begins with these ids. Raises ClientError if they do not fit the

@@ -145,6 +145,7 @@ class Gateway:
             spans=self.spans,
             model=self.names.of(adapter),
             untrained=self._untrained(adapter),
+            known_tokens=_length(parent) if self.settings.key_names else None,
         )
 
     def _untrained(self, adapter: Adapter | None) -> str | None:
@@ -317,6 +318,10 @@ class Gateway:
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             template_fingerprint=self.format.fingerprint,
         )
+
+
+def _length(parent: Parent | None) -> int:
+    return 0 if parent is None else len(parent.turn.prompt_ids) + len(parent.turn.completion_ids)
 
 
 async def _find_parent(

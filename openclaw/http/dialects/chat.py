@@ -61,7 +61,7 @@ def token_counts(prompts: Sequence[Exchange], answers: Sequence[Exchange]) -> di
     """Returns the tokens of these prompts and answers, in OpenAI's fields."""
     prompt = sum(len(exchange.turn.prompt_ids) for exchange in prompts)
     completion = sum(len(exchange.generation.ids) for exchange in answers)
-    cached = sum(exchange.generation.cached for exchange in prompts)
+    cached = sum(exchange.cached for exchange in prompts)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -322,7 +322,7 @@ class MessageEvents:
     def _usage(self) -> Json:
         """As Anthropic counts: `input_tokens` are those of the prompt that were not in the cache."""
         exchange = self._exchange
-        cached = exchange.generation.cached
+        cached = exchange.cached
         return {
             "input_tokens": len(exchange.turn.prompt_ids) - cached,
             "cache_creation_input_tokens": 0,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
+from openclaw.types import Message
 from tests.fakes.chat_client import HELLO, MODEL, ask, streamed
-from tests.fakes.running_gateway import KEY, RunningGateway
+from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
 
 THOUGHT = "<think>\nso be it\n</think>"
 CACHED = 4
@@ -31,6 +34,37 @@ def test_chat_counts_cached_and_reasoning_tokens(
     assert usage.prompt_tokens_details.cached_tokens == CACHED
     assert usage.completion_tokens_details.reasoning_tokens == reasoning
     assert usage.completion_tokens == len(gateway.engine.say) > reasoning > 0
+
+
+def test_between_named_keys_only_tokens_of_the_continued_turn_count_as_cached(
+    start_gateway: StartGateway,
+) -> None:
+    """Else a guess at another person's prompt shows whether it was sent."""
+    gateway = start_gateway(api_keys="ada=key-ada,bob=key-bob")
+    gateway.says("hello there")
+    gateway.engine.cached = 10_000
+    shapes: dict[str, Callable[[list[Message]], dict[str, Any]]] = {
+        "/v1/chat/completions": lambda messages: {"messages": messages},
+        "/v1/responses": lambda messages: {"input": messages},
+        "/v1/messages": lambda messages: {"messages": messages, "max_tokens": 9},
+        "/v1/completions": lambda messages: {"prompt": "a secret prompt"},
+    }
+    first: list[Message] = [{"role": "user", "content": "a secret prompt"}]
+    assert cached_of(gateway, "ada", "/v1/chat/completions", messages=first) == 0
+    for path, shape in shapes.items():
+        assert cached_of(gateway, "bob", path, **shape(first)) == 0, path
+    turn = gateway.store.turns.last_main(gateway.store.sessions.listing("ada")[0]["id"])
+    assert turn is not None
+    known = len(turn.prompt_ids) + len(turn.completion_ids)
+    later: list[Message] = [*first, turn.response_message, {"role": "user", "content": "and then?"}]
+    assert cached_of(gateway, "ada", "/v1/chat/completions", messages=later) == known
+
+
+def cached_of(gateway: RunningGateway, key: str, path: str, **body: Any) -> int:
+    headers = {"Authorization": f"Bearer key-{key}"}
+    usage = httpx.post(f"{gateway.url}{path}", json=body, headers=headers, timeout=20).json()["usage"]
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    return int(usage["cache_read_input_tokens"] if details is None else details["cached_tokens"])
 
 
 def test_each_of_several_answers_adds_its_reasoning(gateway: RunningGateway, reasoning: int) -> None:
