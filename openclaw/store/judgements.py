@@ -281,11 +281,12 @@ def _apply(
 
 
 def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
-    """Deletes the judgement of a turn. Returns False and changes nothing if its sample is leased or trained."""
+    """Deletes the judgement of a turn. Returns False and changes nothing if its sample is leased or trained, or was
+    deleted with a preference, which another judgement would find again."""
     sample, judgement, training = schema.sample, schema.judgement, schema.training
     own_sample = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
-    own = connection.execute(own_sample).one()
-    if own.state not in _REJUDGED:
+    own = connection.execute(own_sample).one_or_none()
+    if own is None or own.state not in _REJUDGED:
         return False
     connection.execute(delete(training).where(training.c.sample_id == own.id))
     connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == own.id))

@@ -214,3 +214,8 @@ def test_the_words_of_feedback_go_with_a_preference(start_gateway: StartGateway)
     assert [one.judge for one in gateway.store.judgements.of_turn(turn.id)] == ["rules"]
     assert files_with(gateway.buffer, ["bluewhale"], {}) == {}
     assert gateway.http.get(f"/page/turn?id={turn.completion_id}").status_code == 200
+    again = gateway.http.post("/v1/feedback", json={**rated, "text": "shorter"})
+    assert (again.status_code, again.json()["status"]) == (200, "recorded"), "it is not judged again"
+    verdict = {"id": turn.completion_id, "verdict": "good"}
+    assert gateway.http.post("/page/turn/verdict", data=verdict).status_code == 303
+    assert gateway.store.memory.wishes("eve") == []
