@@ -24,7 +24,10 @@ __all__ = [
 
 
 class StoreError(ClawError):
-    """The rollout store cannot be used, or a change violates its state machines."""
+    """The rollout store cannot be used, or a change violates its state machines. `remedy`: advice without
+    the store's address or content; may be empty."""
+
+    remedy: str = ""
 
 
 class StoreUnavailable(StoreError):

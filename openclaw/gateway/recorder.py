@@ -140,13 +140,14 @@ class Recorder:
         try:
             self.recent.keep(await self._write(lambda: self.store.turns.record(turn)))
         except StoreError as error:
-            self._failure = (time.monotonic(), str(error))
+            self._failure = (time.monotonic(), error.remedy or "the log of the gateway has the reason")
             raise
         self._failure = None
 
     @property
     def failure(self) -> str | None:
-        """Returns why turns cannot be stored now; None if they can, or if it is time to try."""
+        """Returns advice, without the store's address, if turns cannot be stored now; None if they can, or if it is
+        time to try."""
         if self._failure is None or time.monotonic() - self._failure[0] > FAILED_SECONDS:
             return None
         return self._failure[1]
@@ -154,7 +155,7 @@ class Recorder:
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
         """Stores the next state of the parent's answer, if there is one, in the background, so that it can be judged
         early. Texts that occur in several sessions are skipped as templates."""
-        next_state = self._repeated.without(parent.session_id, next_state)
+        next_state = self._repeated.without(parent.key_name, parent.session_id, next_state)
         if not next_state:
             return
 

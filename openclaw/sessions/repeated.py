@@ -1,4 +1,5 @@
-"""Detects long texts that occur verbatim in several sessions: templates of a program, not feedback of a person."""
+"""Detects long texts that occur verbatim in several sessions of a key: templates of a program, not feedback of a
+person. Each key is counted separately: otherwise one key could make the feedback of another count as a template."""
 
 from __future__ import annotations
 
@@ -23,18 +24,19 @@ class RepeatedTexts:
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()
 
-    def without(self, session_id: str, next_state: Sequence[Message]) -> list[Message]:
-        """Returns the messages after an answer of a session, without repeated texts."""
+    def without(self, key_name: str | None, session_id: str, next_state: Sequence[Message]) -> list[Message]:
+        """Returns the messages after an answer of a key's session, without repeated texts."""
         return [
             message
             for message in next_state
-            if message["role"] != "user" or not self._is_repeated(session_id, text_of(message))
+            if message["role"] != "user" or not self._is_repeated(key_name, session_id, text_of(message))
         ]
 
-    def _is_repeated(self, session_id: str, text: str) -> bool:
+    def _is_repeated(self, key_name: str | None, session_id: str, text: str) -> bool:
         if len(text) < SHORTEST:
             return False
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        whose = f"{key_name or ''}\0{text}"
+        digest = hashlib.blake2b(whose.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         sessions = self._sessions.setdefault(digest, set())
         self._sessions.move_to_end(digest)
         if len(self._sessions) > REMEMBERED:

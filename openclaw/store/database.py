@@ -242,7 +242,9 @@ def as_store_error(url: str) -> Iterator[None]:
         cause = str(getattr(error, "orig", None) or error).strip()
         advice = _advice(cause)
         kind = StoreAway if advice == _DOWN else StoreUnavailable
-        raise kind(f"rollout store {shown(url)}: {cause}{advice and '; ' + advice}") from error
+        failed = kind(f"rollout store {shown(url)}: {cause}{advice and '; ' + advice}")
+        failed.remedy = advice
+        raise failed from error
     except UnicodeEncodeError as error:
         raise StoreError(f"a text that is not valid Unicode cannot be stored: {error.reason}") from error
 

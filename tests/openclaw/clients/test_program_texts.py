@@ -182,10 +182,12 @@ def test_a_long_text_shared_by_several_sessions_is_a_template() -> None:
     repeated, long = RepeatedTexts(), [{"role": "user", "content": "Please check the work once more. " * 10}]
     short = [{"role": "user", "content": "That is wrong."}]
     for number in range(SESSIONS + 1):
-        assert repeated.without(f"s{number}", short) == short
-        assert repeated.without(f"s{number}", long) == (long if number < SESSIONS - 1 else [])
+        assert repeated.without("ada", f"s{number}", short) == short
+        assert repeated.without("ada", f"s{number}", long) == (long if number < SESSIONS - 1 else [])
+    assert repeated.without("bob", "s9", long) == long, "another key's sessions do not count"
+    assert repeated.without(None, "s9", long) == long
     again = RepeatedTexts()
-    assert all(again.without("one", long) == long for _ in range(5))
+    assert all(again.without("ada", "one", long) == long for _ in range(5))
 
 
 def test_feedback_to_aider_is_found_although_files_move_in_its_history(

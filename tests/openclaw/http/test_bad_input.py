@@ -173,8 +173,10 @@ def test_a_full_disk_fails_answers_and_serving_continues_when_space_is_free(
     long = [{**HELLO[0], "note": random.Random(1).randbytes(50_000).hex()}]
     lost = post(gateway, {"messages": long})
     assert error(lost) == (500, "not_stored")
-    unready = gateway.http.get("/readyz")
-    assert unready.status_code == 503 and "turns cannot be stored" in unready.json()["reason"]
+    unready = httpx.get(f"{gateway.url}/readyz")
+    assert unready.status_code == 503
+    told = "turns cannot be stored: the write was rolled back: free space on the disk of the buffer"
+    assert unready.json()["reason"] == told, "everyone may read it, so it names no place"
     assert "openclaw_store_up 0.0" in gateway.http.get("/metrics").text
     stream = post(gateway, {"messages": long, "stream": True})
     assert "[DONE]" not in stream.text and "not_stored" in stream.text
