@@ -204,11 +204,10 @@ def _export_atif(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
         asked.output.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write {asked.output}: {error.strerror}") from error
-    count = 0
+    used: set[str] = set()
     for one in written:
-        _to_file(asked.output / trajectory_file(one["session_id"]), [dump_trajectory(one, indent=True)])
-        count += 1
-    return {"trajectories": count}
+        _to_file(asked.output / trajectory_file(one["session_id"], used), [dump_trajectory(one, indent=True)])
+    return {"trajectories": len(used)}
 
 
 def _list(rows: Iterable[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@ rewards."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -32,10 +33,15 @@ def trajectories(
             yield _trajectory(id_, sorted(main, key=lambda line: line.turn.turn_index or 0))
 
 
-def trajectory_file(session_id: str) -> str:
-    """Returns a safe file name for a session id."""
+def trajectory_file(session_id: str, used: set[str]) -> str:
+    """Returns a safe file name for a session id, and adds it to the `used` ones, from which it differs: clients choose
+    the ids, and several can give one name."""
     kept = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in session_id)
-    return f"{kept[:150].lstrip('.') or 'session'}.json"
+    name = kept[:150].lstrip(".") or "session"
+    others = (f"{name}-{number}" for number in itertools.count(2))
+    free = next(one for one in itertools.chain([name], others) if one.casefold() not in used)
+    used.add(free.casefold())
+    return f"{free}.json"
 
 
 def dump_trajectory(trajectory: Json, indent: bool) -> bytes:

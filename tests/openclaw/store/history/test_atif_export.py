@@ -85,10 +85,11 @@ def test_a_folder_export_writes_one_importable_file_per_session(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     talk.turns.record(make_turn(session_id="../../etc/b", person="ann"))
-    assert _exported(capsys, Path(location), "--output", str(tmp_path / "out")) == {"trajectories": 2}
+    talk.turns.record(make_turn(session_id="_..=etc=B", person="bob"))
+    assert _exported(capsys, Path(location), "--output", str(tmp_path / "out")) == {"trajectories": 3}
     files = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert (
-        files == ["_.._etc_b.json", "s.json"]
+        files == ["_.._etc_B-2.json", "_.._etc_b.json", "s.json"]
         and (tmp_path / "out" / "s.json").stat().st_mode & 0o777 == 0o600
     )
     turns = {one.id: one.turns for one in read_histories(tmp_path / "out").sessions}
