@@ -138,11 +138,19 @@ class Recorder:
         if any(began <= self._deleted.get(name, -math.inf) for name in whose):
             return
         try:
-            self.recent.keep(await self._write(lambda: self.store.turns.record(turn)))
+            stored = await self._write(lambda: self._record(turn))
+            if stored is not None:
+                self.recent.keep(stored)
         except StoreError as error:
             self._failure = (time.monotonic(), error.remedy or "the log of the gateway has the reason")
             raise
         self._failure = None
+
+    def _record(self, turn: NewTurn) -> Turn | None:
+        """Returns None if the turn that it continues was deleted meanwhile, perhaps through another worker."""
+        turns = self.store.turns
+        is_left = turn.parent_id is not None and not turns.is_stored(turn.parent_id)
+        return None if is_left else turns.record(turn)
 
     @property
     def failure(self) -> str | None:

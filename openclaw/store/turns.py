@@ -155,6 +155,7 @@ _NEWEST = Prepared(
     .limit(_LOOKED_AT)
 )
 _STATE = Prepared(select(schema.turn.c.state).where(schema.turn.c.id == bindparam("of")).with_for_update())
+_STATE_NOW = Prepared(select(schema.turn.c.state).where(schema.turn.c.id == bindparam("of")))
 _GIVE = Prepared(
     update(schema.turn_body)
     .where(schema.turn_body.c.turn_id == bindparam("of"), schema.turn_body.c.next_state.is_(None))
@@ -192,6 +193,11 @@ class TurnTable:
             _INSERT_TURN.run(connection, turn_row(turn, index))
             _INSERT_BODY.run(connection, body)
         return Turn(**{**vars(turn), "turn_index": index})
+
+    def is_stored(self, turn_id: str) -> bool:
+        """Returns whether there is such a turn."""
+        with self._database.reading() as connection:
+            return _STATE_NOW.value(connection, {"of": turn_id}) is not None
 
     def get(self, turn_id: str) -> Turn | None:
         with self._database.reading() as connection:

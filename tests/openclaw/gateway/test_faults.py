@@ -214,6 +214,27 @@ def test_an_answer_running_while_its_session_is_deleted_is_not_stored(gateway: R
     assert gateway.store.status.counts()["turns"] == {"captured": 1}
 
 
+@pytest.mark.parametrize("path", ["sessions/s", "persons/ada"])
+def test_a_running_answer_does_not_store_again_what_another_worker_deleted(
+    start_gateway: StartGateway, path: str
+) -> None:
+    """As while a gateway is replaced: the old one finishes its streams."""
+    old, new = start_gateway(), start_gateway()
+    old.says(TEXT)
+    body: dict[str, Any] = {"messages": HELLO, "session_id": "s", "user": "ada"}
+    said = old.http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+    old.says(TEXT * 20)
+    old.engine.pause = 0.02
+    body["messages"] = [*HELLO, {"role": "assistant", "content": said["content"]}, *HELLO]
+    with old.http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
+        lines = answer.iter_lines()
+        while "content" not in next(lines):
+            pass
+        assert new.http.delete(f"/admin/{path}/content").json()["deleted"]["turns"] == 1
+        assert "data: [DONE]" in list(lines)
+    assert old.store.status.counts()["turns"] == {}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_internal_error_is_reported_and_keeps_the_tokens(
     gateway: RunningGateway, stream: bool, monkeypatch: pytest.MonkeyPatch
