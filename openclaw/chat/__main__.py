@@ -22,6 +22,7 @@ from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns
 from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import add_version
+from openclaw.common.visible import visible_line, without_controls
 from openclaw.errors import ConfigError
 
 LOOK_SECONDS = 1.0
@@ -82,7 +83,12 @@ def talk(server: Server, wait: float) -> None:
     """Runs a chat. Raises ChatError if the server is unreachable at the start."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     model = server.models()[0]["id"]
-    chat = Chat(server, model, console.print, lambda piece: console.print(piece, end=""))
+    chat = Chat(
+        server,
+        model,
+        lambda line: console.print(without_controls(line)),
+        lambda piece: console.print(without_controls(piece), end=""),
+    )
     version = server.status()["weight_version"]
     console.print(f"{model} at {server.url}, version {version}, session {chat.session}")
     if sys.stdin.isatty():
@@ -111,7 +117,7 @@ def watch(server: Server, admin_key: str | None) -> None:
             news = turns.news()
         except ChatError as error:  # a server that is started again comes back
             if answers:
-                console.print(f"{error}; waiting for it")
+                console.print(visible_line(f"{error}; waiting for it"))
             answers = False
             continue
         if not answers:

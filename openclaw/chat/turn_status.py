@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openclaw.common.unsampled import advice
+from openclaw.common.visible import visible_line
 
 Ask = Callable[[str], dict[str, Any] | None]
 
@@ -80,7 +81,7 @@ def describe(status: dict[str, Any]) -> str:
     """Returns one line: session, type, version, score, and the turn's stage."""
     versions = "+".join(f"v{version}" for version in status["weight_versions"]) or "v?"
     place = f"{status['turn_type']} turn {status['turn_index']} of session {status['session_id']}"
-    return f"{place}, written by {versions}, {fate(status)}"
+    return visible_line(f"{place}, written by {versions}, {fate(status)}")
 
 
 def fate(status: dict[str, Any]) -> str:
@@ -91,7 +92,7 @@ def fate(status: dict[str, Any]) -> str:
         why = f" ({reason})" if reason else ""
         parts.append(f"judged {status['score']:+g} by {status['judge']}{why}")
     parts += [f"hint: {hint}" for hint in status["hints"]]
-    return ", ".join([*parts, _stage(status)])
+    return visible_line(", ".join([*parts, _stage(status)]))
 
 
 def _stage(status: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from claw_base.settings.declare import REQUIRED, check, flag
 from openclaw.chat.client import ChatError, Server
 from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import VERSION
+from openclaw.common.visible import visible_line
 from openclaw.forget.answer import as_lines
 
 Json = dict[str, Any]
@@ -83,7 +84,7 @@ def as_text(answer: Json) -> str:
     """Returns the server's answer as text for a terminal."""
     if answer.get("object") == "list":
         return (
-            "\n".join(f"{one['id']:>6}  {one['text']}" for one in answer["data"])
+            "\n".join(f"{one['id']:>6}  {visible_line(one['text'])}" for one in answer["data"])
             or "no wishes are remembered"
         )
     if answer.get("object") == "wish":

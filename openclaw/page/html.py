@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
+from openclaw.common.visible import visible
 from openclaw.http.browser import HEADERS
-from openclaw.views.texts import visible
 
 STATIC = Path(__file__).parent / "static"
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))

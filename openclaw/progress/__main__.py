@@ -20,6 +20,7 @@ from claw_base.settings.declare import check, flag
 from openclaw.chat.client import ChatError, Server
 from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import VERSION
+from openclaw.common.visible import visible
 from openclaw.progress.asking import Answers, Base, LiveModel, Model, asked, base_of
 from openclaw.progress.prompts import Item, all_items, chosen
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
@@ -108,7 +109,7 @@ def look(server: Server, settings: ProgressSettings) -> int:
             )
         )
     else:
-        print(table(report, wish_rows, known["reports"]))
+        print(visible(table(report, wish_rows, known["reports"])))
     if not wish_rows:
         print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
     return 0 if wish_rows else NO_WISHES

@@ -20,6 +20,7 @@ from claw_base.settings.command_line import parse_command
 from claw_base.settings.declare import REQUIRED, check, flag
 from openclaw.common.address import admin_key_for
 from openclaw.common.version import VERSION
+from openclaw.common.visible import visible
 from openclaw.versions.comparison import as_text
 
 TIMEOUT_SECONDS = 600.0
@@ -111,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS, argv, "python -m openclaw.versions", about, VERSION, VersionsSettings, "list"
     )
     try:
-        print(_answer(command, asked))
+        print(visible(_answer(command, asked)))
     except VersionsError as error:
         print(f"openclaw.versions: {error}", file=sys.stderr)
         return 2

@@ -1,25 +1,14 @@
-"""Makes stored texts safe to show: no character can hide, reverse or end the surrounding text."""
+"""Stored texts as the page shows them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from openclaw.common.messages import LINE_BREAK, said_in, text_of
+from openclaw.common.visible import visible
 from openclaw.types import Message
 
-_HIDDEN = {
-    *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0),  # control characters
-    # invisible, or changing the text direction
-    *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF,
-    *range(0xE0000, 0xE0080),  # invisible tag characters
-}  # fmt: skip
-_SHOWN = {code: f"⟨{code:04X}⟩" for code in _HIDDEN} | {0x0D: None}
 _PREVIEW = 120
-
-
-def visible(text: str) -> str:
-    """Returns the text with a code in place of every invisible character."""
-    return text.translate(_SHOWN)
 
 
 def token_text(data: bytes) -> str:

@@ -10,6 +10,8 @@ from openclaw.chat.__main__ import main
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns, describe, is_over
+from openclaw.forget.__main__ import main as forget
+from openclaw.types import SampleDraft
 
 KEY = "secret-key"
 
@@ -112,6 +114,31 @@ def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, cap
     monkeypatch.setattr("openclaw.chat.__main__.time.sleep", stop)
     assert main(["--url", gateway.url, "--api-key", KEY, "--watch"]) == 0
     assert "watching the turns at" in capsys.readouterr().out
+
+
+def test_no_text_of_another_person_controls_the_terminal(start_gateway, monkeypatch, capsys):
+    clear, forged = "\x1b[2J\x9b2J\x07", "\nmain turn 9 of session s, trained: v9 has learned from it"
+    gateway = start_gateway(memory=True)
+    gateway.says(f"hello {clear}there")
+    asked = {"messages": [{"role": "user", "content": "hi"}], "user": "eve", "max_tokens": 20}
+    turn = gateway.turn(gateway.http.post("/v1/chat/completions", json=asked).json()["id"])
+    assert clear in turn.response_message["content"]
+    rated = {"completion_id": turn.completion_id, "user": "eve", "score": -1, "text": f"brief{clear}{forged}"}
+    assert gateway.http.post("/v1/feedback", json=rated).status_code == 200
+    judgements = gateway.store.feedback.judgements_of(turn.id)
+    gateway.store.judgements.finish(turn.id, judgements, SampleDraft(turn_id=turn.id, reward=-1.0))
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("openclaw.chat.__main__.time.sleep", stop)
+    assert main(["--url", gateway.url, "--api-key", KEY, "--watch"]) == 0
+    assert forget(["eve", "--wishes", "--url", gateway.url]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
+    assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("brief⟨001B⟩[2J⟨009B⟩2J⟨0007⟩ main turn 9") == 3 and "hello ⟨001B⟩[2J" in out
+    assert not {"\x1b", "\x9b", "\x07"} & set(out)
 
 
 def test_watching_continues_when_the_server_is_back(gateway, capsys, monkeypatch):

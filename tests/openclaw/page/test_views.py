@@ -6,8 +6,9 @@ import hashlib
 import re
 from pathlib import Path
 
+from openclaw.common.visible import visible, visible_line
 from openclaw.page.html import STATIC
-from openclaw.views.texts import token_text, visible
+from openclaw.views.texts import token_text
 from tests.fakes.fixtures import JudgeTurn, Talk, Visit
 from tests.fakes.running_gateway import RunningGateway
 from tests.openclaw.page.conftest import HOSTILE
@@ -109,6 +110,7 @@ def test_hostile_texts_are_escaped(visit: Visit, talk: Talk, judge: JudgeTurn) -
 
 def test_invisible_characters_and_broken_bytes_are_shown_as_codes() -> None:
     assert visible("a\u200bb\ufeff\u2066c\td\r\ne") == "a⟨200B⟩b⟨FEFF⟩⟨2066⟩c\td\ne"
+    assert visible_line("a\nb\u2028c\x1b[2J") == "a b c⟨001B⟩[2J"
     assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
 
 
