@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
+from pathlib import Path
 
 from claw_base.errors import ConfigError
 
 BACKLOG = 2048
+OWN_PORTS = range(20000, 30000)
+"""Where `free_port` looks: above the ports of Ray's workers, and below the gateway's default."""
+TRIES = 100
+SYSTEM_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -54,6 +60,24 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 
 def free_port() -> int:
-    """Returns a port of this machine on which nothing listens."""
+    """Returns a port of this machine on which nothing listens.
+
+    It is outside the range from which the system numbers outgoing connections and servers on port 0, so that none of them
+    takes it before the caller does. If that range leaves no room, it is any free port.
+    """
+    first, last = _system_range()
+    outside = [port for port in OWN_PORTS if not first <= port <= last]
+    for port in random.SystemRandom().sample(outside, min(len(outside), TRIES)):
+        if bind_error("127.0.0.1", port) is None:
+            return port
     with listen("127.0.0.1", 0) as listener:
         return int(listener.getsockname()[1])
+
+
+def _system_range() -> tuple[int, int]:
+    """Returns the first and the last port that the system gives to whoever names none."""
+    try:
+        first, last = SYSTEM_RANGE.read_text().split()
+        return int(first), int(last)
+    except (OSError, ValueError):  # macOS
+        return 49152, 65535

@@ -29,12 +29,6 @@ SHARE = "2 must be a share of a GPU's memory, above 0 and at most 1"
 
 
 @pytest.fixture
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
-@pytest.fixture
 def rented_node(tmp_path: Path) -> Bare:
     """A machine with eight GPUs and a downloaded model."""
     machine = GpuMachine(tmp_path / "other")

@@ -24,13 +24,6 @@ def machine(tmp_path: Path) -> GpuMachine:
     return GpuMachine(tmp_path)
 
 
-@pytest.fixture
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def test_the_printed_command_installs_the_engine_and_starts_the_run(
     machine: GpuMachine, free_port: str
 ) -> None:

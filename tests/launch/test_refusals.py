@@ -47,12 +47,6 @@ def taken() -> Iterator[str]:
 
 
 @pytest.fixture
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
-@pytest.fixture
 def bare(tmp_path: Path) -> Bare:
     return Bare(tmp_path)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from claw_base.ports import free_port
 from openclaw_test.loop import progress, readiness
-from openclaw_test.loop.real_loop import free_port
 
 FAILED = """INFO slime.ray: starting
 ERROR slime.ray.driver: the driver failed

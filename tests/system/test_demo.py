@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_test.loop.real_loop import free_port
+from claw_base.ports import free_port
 from tests import ROOT
 
 SCRIPT = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"

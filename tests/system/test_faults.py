@@ -16,11 +16,12 @@ import httpx
 import pytest
 from openai import OpenAI, OpenAIError
 
+from claw_base.ports import free_port
 from claw_lab.benchmarks.faults import fault_table, faults, fuzzing, many_kills
 from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
 from claw_lab.benchmarks.faults.kills import kill_batches, summary
 from claw_lab.benchmarks.faults.scenario_kinds import start_again
-from openclaw_test.loop.real_loop import Loop, free_port
+from openclaw_test.loop.real_loop import Loop
 
 pytestmark = pytest.mark.timeout(300)
 UNTOUCHED = ("trainer", "judge", "driver")

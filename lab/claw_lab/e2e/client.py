@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from claw_base.ports import free_port
 from claw_lab.e2e.install import Installation
-from openclaw_test.loop.real_loop import free_port
 
 TOKEN = "e2e-token"
 START_SECONDS, TURN_SECONDS, COMMAND_SECONDS = 120.0, 180.0, 120.0

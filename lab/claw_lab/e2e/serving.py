@@ -12,11 +12,11 @@ from pathlib import Path
 
 import httpx
 
+from claw_base.ports import free_port
 from claw_lab import MODEL, environment
 from claw_lab.e2e.relay import Passage, Relay
 from openclaw.store import RolloutStore
 from openclaw.types import Turn
-from openclaw_test.loop.real_loop import free_port
 
 READY_SECONDS = 180.0
 SWITCH_SECONDS = 1.0

@@ -21,9 +21,9 @@ from pathlib import Path
 import httpx
 import psutil
 
+from claw_base.ports import free_port
 from claw_lab import MODEL, ROOT
 from openclaw_test.loop.chat_client import ChatClient
-from openclaw_test.loop.real_loop import free_port
 from openclaw_test.loop.scripted_people import People, talk_until
 
 BIN = Path(sys.executable).parent

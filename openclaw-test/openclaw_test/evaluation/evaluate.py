@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
 
+from claw_base.ports import free_port
 from openclaw_test.evaluation.flags import read_flags
-from openclaw_test.loop.real_loop import ROOT, free_port
+from openclaw_test.loop.real_loop import ROOT
 from openclaw_test.people.gsm8k import WordProblem, own_problems, read_problems
 from openclaw_test.people.phases import PHASES, Phase
 from openclaw_test.people.scoring import Summary, summarise

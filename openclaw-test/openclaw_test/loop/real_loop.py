@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,14 +17,10 @@ from typing import Any
 import httpx
 import psutil
 
+from claw_base.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[3]
 TINY_SCRIPT = ROOT / "openclaw-rl" / "run_tiny_openclaw_rl.sh"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def end_as_by_ctrl_c() -> None:

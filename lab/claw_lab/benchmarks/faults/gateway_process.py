@@ -15,11 +15,11 @@ from typing import Any
 
 import psutil
 
+from claw_base.ports import free_port
 from claw_lab import MODEL, environment
 from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from openclaw.store import RolloutStore
 from openclaw_test.loop.chat_client import ChatClient
-from openclaw_test.loop.real_loop import free_port
 from openclaw_test.loop.scripted_people import People, talk_until
 
 START_S = 120.0

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from claw_base.ports import free_port
 from claw_lab import ROOT
 from claw_lab.benchmarks.faults.availability_probe import AvailabilityProbe
 from claw_lab.benchmarks.faults.gateway_process import (
@@ -32,7 +33,7 @@ from claw_lab.benchmarks.faults.gateway_process import (
 )
 from claw_lab.benchmarks.faults.postgresql import PostgresServer
 from openclaw_test.loop.chat_client import ChatClient
-from openclaw_test.loop.real_loop import Loop, free_port, running_loop
+from openclaw_test.loop.real_loop import Loop, running_loop
 from openclaw_test.loop.scripted_people import People
 
 A_FEW = 12

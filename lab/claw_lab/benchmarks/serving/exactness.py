@@ -16,9 +16,9 @@ from pathlib import Path
 
 import httpx
 
+from claw_base.ports import free_port
 from claw_lab import MODEL
 from openclaw.store import RolloutStore
-from openclaw_test.loop.real_loop import free_port
 from slime.arguments import parse_args
 from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample

@@ -19,12 +19,12 @@ from typing import Any
 import aiohttp
 import psutil
 
+from claw_base.ports import free_port
 from claw_lab import MODEL, ROOT, environment
 from claw_lab.benchmarks.serving.fake_engine import PROMPT_TOKENS, TOKENS, fake_engine
 from claw_lab.benchmarks.serving.long_talk import TEXT
 from claw_lab.benchmarks.serving.peers import MODEL as FAKE_MODEL
 from claw_lab.benchmarks.serving.peers import Running, running_peer
-from openclaw_test.loop.real_loop import free_port
 
 CONTEXT = 65_536
 REQUEST_CHARACTERS = 2_000

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import aiohttp
 
+from claw_base.ports import free_port
 from claw_lab.benchmarks.serving.fake_engine import fake_engine
 from claw_lab.benchmarks.serving.gateway_overhead import one_by_one
 from claw_lab.benchmarks.serving.gateway_servers import Gateway, Servers, model_folder, process
@@ -29,7 +30,6 @@ from claw_lab.benchmarks.serving.peers import Running
 from claw_lab.benchmarks.serving.store_scale import make_turn
 from openclaw.store import RolloutStore
 from openclaw.types import Judgement, NewTurn, SampleDraft, Vote
-from openclaw_test.loop.real_loop import free_port
 
 LONG_TOKENS = 4000
 LONG = "chatcmpl-long"

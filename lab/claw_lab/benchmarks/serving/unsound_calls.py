@@ -25,6 +25,7 @@ from typing import Any
 
 import httpx
 
+from claw_base.ports import free_port
 from claw_lab import MODEL
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
@@ -32,7 +33,6 @@ from openclaw.gateway.exchange import Chunk, Completion
 from openclaw.http.dialects.chat import Chunks
 from openclaw.http.dialects.messages import MessageEvents
 from openclaw.http.dialects.responses import ResponseEvents
-from openclaw_test.loop.real_loop import free_port
 
 Json = dict[str, Any]
 Call = tuple[str, str]

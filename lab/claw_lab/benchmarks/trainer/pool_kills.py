@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import psutil
 
+from claw_base.ports import free_port
 from slime.agents import Action, Observation, Outcome, PythonTool, Start, Task, ToolCall
 from slime.errors import EnvironmentAway
 from slime.pool import PoolEnvironment
@@ -173,7 +173,7 @@ async def killing(servers: Servers, counts: Counts, episodes: int, kills: int) -
 
 
 async def measured(episodes: int, parallel: int, kills: int, pools: int, folder: Path) -> dict[str, object]:
-    ports = [_free_port() for _ in range(1 + pools)]
+    ports = [free_port() for _ in range(1 + pools)]
     commands = [["--environment", f"{__file__}:Sums", "--port", str(port)] for port in ports[1:]]
     urls = ",".join(f"http://127.0.0.1:{port}" for port in ports[1:])
     servers = Servers(folder, [["--pools", urls, "--port", str(ports[0])], *commands])
@@ -221,13 +221,6 @@ def _children(pid: int) -> list[psutil.Process]:
 
 def _mounts_below(folder: Path) -> int:
     return Path("/proc/self/mounts").read_text().count(str(folder))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main(argv: Sequence[str] | None = None) -> None:
