@@ -78,7 +78,7 @@ def test_the_gate_engine_accepts_versions_of_another_dtype(model_path: Path, tmp
         WeightStore(model, lambda install: install()).prepare(str(tmp_path), 1)
     store = WeightStore(model, lambda install: install(), cast=True)
     store.prepare(str(tmp_path), 1)
-    found = store.tensors_of(1)
+    found = store.weights_of(1).tensors
     assert all(torch.equal(found[name], halved[name].float()) for name in found)
 
 

@@ -38,6 +38,8 @@ LIMIT_SECONDS = 7200.0
 """Maximum seconds for all replies of one folder."""
 IN_FLIGHT = 64
 """Prompts answered at a time; this engine has no other clients."""
+ENGINE = ("--standby", "off", "--use-idle-processors", "--max-running-requests", str(2 * IN_FLIGHT))
+"""Flags of the engine, which keeps half of its places for people's requests."""
 
 
 def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str) -> Answers:
@@ -60,7 +62,7 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
             if one and one.ids
         }
 
-    with engine_of(folder, "--dtype", dtype, "--standby", "off", "--use-idle-processors") as url:
+    with engine_of(folder, "--dtype", dtype, *ENGINE) as url:
         return run(answers(url))
 
 

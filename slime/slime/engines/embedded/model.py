@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
 from slime.engines.embedded.images import StepImages, image_inputs
+from slime.engines.embedded.packed import is_packed, use_packed
 from slime.errors import ConfigError
 from slime.utils.sdpa import without_cudnn
 from slime.vision.models import PlacedImages, attention_of, model_class, sees
@@ -31,7 +32,9 @@ class ServedModel:
 
     `tensors`: every parameter and persistent buffer by its checkpoint name, tied ones once;
     `aliases`: tied name -> the name it shares its tensor with (lm_head.weight -> model.embed_tokens.weight);
-    `placed`: which of its tokens are images, where it sees any.
+    `placed`: which of its tokens are images, where it sees any;
+    `packable`: the weight of each linear layer that multiplies with a packed copy, by the layer's name;
+    `packed`: these copies of the installed weights (`packed.py`); a layer without one uses its plain weight.
     """
 
     module: Any
@@ -42,6 +45,8 @@ class ServedModel:
     device: torch.device
     dtype: torch.dtype
     placed: PlacedImages | None = None
+    packable: dict[str, str] = field(default_factory=dict)
+    packed: dict[str, Tensor] = field(default_factory=dict)
 
     def forward(
         self,
@@ -134,7 +139,13 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     module.eval().to(where)
     tensors, aliases = _named_once(module.state_dict(keep_vars=True))
     placed = PlacedImages(module) if sees(config) else None
-    return ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind, placed)
+    model = ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind, placed)
+    if is_packed(where, kind):
+        weights = {
+            layer: f"{layer}.weight" for layer in use_packed(module, lambda name: model.packed.get(name))
+        }
+        model.packable = {layer: aliases.get(name, name) for layer, name in weights.items()}
+    return model
 
 
 def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:

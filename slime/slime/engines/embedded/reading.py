@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from slime.engines.embedded.adapters import AdapterDelta, AdapterError, read_adapter
 from slime.engines.embedded.model import ServedModel
+from slime.engines.embedded.packed import packed_weights
 from slime.engines.requests import WeightsError
 from slime.errors import EngineError
 from slime.weights.checksum import checksum_of
@@ -45,12 +46,14 @@ class WeightSet:
 @dataclass(frozen=True)
 class ReadVersion:
     """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter. `slot`: keeps the
-    memory in which they lie, where it is shared, from being written over."""
+    memory in which they lie, where it is shared, from being written over. `packed`: copies of linear weights, by
+    layer (`packed.py`)."""
 
     what: WeightSet
     tensors: dict[str, Tensor]
     held: str
     slot: IO[bytes] | None = None
+    packed: dict[str, Tensor] = field(default_factory=dict)
 
 
 class WeightReader:
@@ -62,8 +65,10 @@ class WeightReader:
 
     def version(self, folder: str, version: int, cast: bool) -> ReadVersion:
         """Returns the full weights of a folder, or its adapter merged with its base model. Raises WeightsError."""
-        if is_slot(Path(folder)):
-            return self._slot(folder, version)
+        read = self._slot(folder, version) if is_slot(Path(folder)) else self._folder(folder, version, cast)
+        return replace(read, packed=packed_weights(self._model.packable, read.tensors))
+
+    def _folder(self, folder: str, version: int, cast: bool) -> ReadVersion:
         try:
             adapter = read_adapter(folder)
         except AdapterError as error:

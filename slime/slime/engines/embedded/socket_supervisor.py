@@ -28,7 +28,9 @@ from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 
 SPARE_NEEDS_BYTES = 1 << 30
-"""A spare is started by default if available memory exceeds three times the weights by this much."""
+"""A spare is started by default if available memory exceeds `COPIES` of the weights by this much."""
+COPIES = 5
+"""The live weights and a prepared version, both perhaps packed, and the spare's."""
 SPARE_NICENESS = 5
 FOLLOW_SECONDS = 1.0
 """Interval at which a spare checks which weights are live."""
@@ -64,7 +66,7 @@ def has_room(args: EmbeddedArguments) -> bool:
     if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):
         return False
     weights = sum(file.stat().st_size for file in Path(args.model_path).glob("*.safetensors"))
-    return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + 3 * weights)
+    return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + COPIES * weights)
 
 
 def note_part(record_as: str | None, supervisor: int, part: str, pid: int | None) -> None:

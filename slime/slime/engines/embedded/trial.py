@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.model import ServedModel, build_model
-from slime.engines.embedded.reading import WeightReader
+from slime.engines.embedded.reading import ReadVersion, WeightReader
 from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.sequence import Sequence as Request
 from slime.engines.embedded.service import EngineService
@@ -58,8 +57,10 @@ class WeightTrial:
         with self._lock:
             check()
             model = self._second()
-            for name, tensor in self._tensors(request, model).items():
-                model.tensors[name].data = tensor
+            weights = self._weights(request)
+            for name, tensor in model.tensors.items():
+                tensor.data = weights.tensors[name]
+            model.packed = weights.packed
             try:
                 total = sum(map(len, request.prompts)) + len(request.prompts) * request.max_new_tokens
                 limits = SchedulerLimits(ROWS, PROMPT_TOKENS_A_STEP, total)
@@ -73,6 +74,7 @@ class WeightTrial:
                     )
             finally:
                 self._service.trying = False
+                model.packed = {}
                 for tensor in model.tensors.values():
                     tensor.data = torch.empty(0)
         return [self._answer(one) for one in answers]
@@ -80,13 +82,12 @@ class WeightTrial:
     def _serves(self) -> bool:
         return self._service.engine.scheduler.has_work
 
-    def _tensors(self, request: TryRequest, model: ServedModel) -> dict[str, Tensor]:
+    def _weights(self, request: TryRequest) -> ReadVersion:
         if request.model_path is None:
-            tensors = self._service.weights.tensors_of(request.version)
-        else:  # compare with the serving model: the second one has no tensors between two trials
-            served = self._service.model
-            tensors = WeightReader(served).version(request.model_path, request.version, cast=False).tensors
-        return {name: tensors[name] for name in model.tensors}
+            return self._service.weights.weights_of(request.version)
+        # Compare with the serving model: the second one has no tensors between two trials.
+        served = self._service.model
+        return WeightReader(served).version(request.model_path, request.version, cast=False)
 
     def _second(self) -> ServedModel:
         """Creates the second model once, outside inference mode, so that its parameters can point to other

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from torch import Tensor
-
 from slime.engines.embedded.adapters import read_adapter
 from slime.engines.embedded.model import ServedModel
 from slime.engines.embedded.reading import ReadVersion, WeightReader, WeightSet
@@ -80,13 +78,14 @@ class WeightStore:
                 )
             return self.live
 
-    def tensors_of(self, version: int) -> dict[str, Tensor]:
-        """Returns the tensors of the prepared or the live version. Raises WeightsError for any other."""
+    def weights_of(self, version: int) -> ReadVersion:
+        """Returns the prepared or the live version. Raises WeightsError for any other."""
         with self._lock:
             if self._prepared is not None and self._prepared.what.version == version:
-                return self._prepared.tensors
-            if self.live.version == version:
-                return {name: tensor.data for name, tensor in self._model.tensors.items()}
+                return self._prepared
+            if self.live.version == version and self._running is not None:
+                live = {name: tensor.data for name, tensor in self._model.tensors.items()}
+                return replace(self._running, tensors=live)
         raise WeightsError(f"weight_version {version} is neither prepared nor live")
 
     def discard(self) -> None:
@@ -99,6 +98,7 @@ class WeightStore:
             live.data = new.tensors[name].to(
                 live.device
             )  # the device may have changed since they were loaded
+        self._model.packed = new.packed
         self._running, self.live = new, replace(new.what, checksum="")
 
     def holds(self, checksum: str) -> bool:
