@@ -75,7 +75,7 @@ def free_port() -> int:
 
 
 def _system_range() -> tuple[int, int]:
-    """Returns the first and the last port that the system gives to whoever names none."""
+    """Returns the first and the last port that the system chooses for programs that name none."""
     try:
         first, last = SYSTEM_RANGE.read_text().split()
         return int(first), int(last)

@@ -1,8 +1,8 @@
-"""Weights of linear layers in the layout that oneDNN multiplies fastest, beside the plain ones.
+"""Copies of linear weights in the layout that oneDNN multiplies fastest.
 
-For a plain weight oneDNN arranges anew what it multiplies, in every call. That takes as long as the multiplication itself
-for the few rows of a decode step: a step of SmolLM2-135M in bf16 takes a quarter longer for one answer. Results are
-the same bits. The copy costs as much memory as the layers.
+With a plain weight, each call of oneDNN first arranges the operands. For the few rows of a decode step that takes as long
+as the multiplication: a step of SmolLM2-135M in bf16 takes a quarter longer for one answer. Results have the same bits.
+The copies take as much memory as the layers.
 """
 
 from __future__ import annotations
