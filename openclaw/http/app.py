@@ -125,7 +125,7 @@ async def _failure(request: Request, error: Exception) -> Response:
 
 
 async def _unforeseen_error(request: Request, error: Exception) -> Response:
-    message = "something went wrong inside the server; its log has the details"
+    message = "internal server error; see the log of the gateway"
     failed = ClientError(message, code="internal_error", status=500, kind="server_error")
     return _json(500, failed.body_for(request.url.path))
 

@@ -65,15 +65,15 @@ def check_admin(request: Request, settings: Administered) -> None:
     unless a local program of this server's user sent it directly."""
     if settings.admin_key is not None:
         if not is_admin_key(request, _token(_authorization(request.headers)), settings.admin_key):
-            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY, or what admin.key of its run folder holds)")
+            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY, or the text of admin.key in its run folder)")
         return
     relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
     asked = _asked_host(request)
     here = asked in LOOPBACK or _is_address(asked)  # otherwise another site may have pointed its name here
     if relayed or not here or not _is_own_user(request):
         message = (
-            "administration is open to the server's own user on this machine only; set OPENCLAW_ADMIN_KEY to "
-            "allow it with a key"
+            "without OPENCLAW_ADMIN_KEY only the server's own user may administer it, directly from this machine; "
+            "set OPENCLAW_ADMIN_KEY to allow it with a key"
         )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     _check_origin(request)
@@ -115,7 +115,9 @@ def _check_same_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     own = origin is None or origin.partition("//")[2] == request.headers.get("host")
     if site not in ("same-origin", "none") or not own:
-        message = "a web page of another address may not administer this server without OPENCLAW_ADMIN_KEY"
+        message = (
+            "web pages of other addresses cannot administer this server without a key; set OPENCLAW_ADMIN_KEY"
+        )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 
@@ -128,7 +130,7 @@ def _check_origin(request: Request) -> None:
     host = _host(origin)
     own = _asked_host(request)
     if host not in LOOPBACK and not (host == own and _is_address(own)):
-        message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
+        message = "web pages of other sites cannot use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 
@@ -138,11 +140,14 @@ def _check_host(request: Request, settings: Settings) -> None:
     asked = _asked_host(request)
     if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
         message = (
-            f"without a key this server is not {asked!r}: set SGLANG_API_KEY, or ALLOWED_HOSTS to that name"
+            "the Host header is not a valid host name"
+            if asked is None
+            else f"a server without a key rejects the unknown host name {asked!r}: set SGLANG_API_KEY, or add the "
+            "name to ALLOWED_HOSTS"
         )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     if request.headers.get("sec-fetch-site") == "cross-site" and "origin" not in request.headers:
-        message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
+        message = "web pages of other sites cannot use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 

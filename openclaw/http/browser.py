@@ -88,5 +88,5 @@ def _netloc(origin: str) -> str | None:
 
 
 def _foreign() -> ClientError:
-    message = "another web site may not use this page"
+    message = "requests from other web sites are rejected"
     return ClientError(message, code="forbidden", status=403, kind="permission_error")

@@ -43,9 +43,9 @@ _PAGE = Markup("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>API of OpenClaw-RL</title><style>{style}</style></head><body>
 <h1>API of OpenClaw-RL {version}</h1>
-<p>Base URL <code>{base}/v1</code>, model <code>{model}</code>. Where the server asks for a key:
-<code>Authorization: Bearer KEY</code>; below <code>/admin</code> the administrator's. The same for programs:
-<a href="openapi.json">openapi.json</a>. Fields that are not named are ignored.</p>
+<p>Base URL <code>{base}/v1</code>, model <code>{model}</code>. If the server requires a key, send
+<code>Authorization: Bearer KEY</code>; below <code>/admin</code> the admin key. For programs:
+<a href="openapi.json">openapi.json</a>. Unknown fields are ignored.</p>
 <pre>curl -N {base}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"stream": true, "messages": [{{"role": "user", "content": "hello"}}]}}'</pre>
 {groups}</body></html>

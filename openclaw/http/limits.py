@@ -100,12 +100,12 @@ class Share:
     def check(self, more: int = 0) -> None:
         """Raises ClientError (429) if the limits are exceeded, or would be with `more` requests."""
         for have, most, what in (
-            (self.requests + more, self.most_requests, "requests are open (MAX_OPEN_REQUESTS)"),
-            (self.bytes, self.most_bytes, "bytes of bodies are in open requests (MAX_OPEN_BYTES)"),
+            (self.requests + more, self.most_requests, "open requests (MAX_OPEN_REQUESTS)"),
+            (self.bytes, self.most_bytes, "bytes in open requests (MAX_OPEN_BYTES)"),
         ):
             if most and have > most:
                 raise ClientError(
-                    f"Too many requests: more than {most} {what} of this key or address; try again when some have ended",
+                    f"Too many requests: more than {most} {what} from this key or address; try again when some end",
                     code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
                 )  # fmt: skip
 

@@ -35,15 +35,15 @@ class Metrics:
         )
         self.restarts = Gauge(
             "openclaw_engine_restarts",
-            "Generations that went on after an engine broke off.",
+            "Times a generation was continued after its engine failed.",
             registry=self.registry,
         )
         self.turns = self._by("turns", "Stored turns by state.", "state")
         self.samples = self._by("samples", "Samples by state.", "state")
         self.dropped = self._by("dropped", "Turns and samples that are not trained, by reason.", "reason")
-        self.version = self._one("weight_version", "The version that is live.")
-        self.unjudged = self._one("judge_failing_turns", "Turns that wait for another try of their judge.")
-        self.store_up = self._one("store_up", "1 where turns can be stored.")
+        self.version = self._one("weight_version", "The live weight version.")
+        self.unjudged = self._one("judge_failing_turns", "Turns whose judge failed and will be tried again.")
+        self.store_up = self._one("store_up", "1 if turns can be stored, else 0.")
 
     def collect(self, counts: Mapping[str, Mapping[str, int]], version: int) -> None:
         """Copies the store's counts; see `StatusTable.counts`."""

@@ -235,7 +235,7 @@ class RequestGuard:
             try:
                 await self._app(scope, body.receive, reader.send)
             except ClientDisconnect:
-                log.info("a client left before its request was whole")
+                log.info("a client disconnected before its request was complete")
             except asyncio.CancelledError:
                 if not reader.gave_up:
                     raise
@@ -293,7 +293,7 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError as error:
-            text = f"the request body did not come within {self._settings.client_timeout:g} seconds"
+            text = f"the request body was not received within {self._settings.client_timeout:g} seconds (CLIENT_TIMEOUT)"
             raise ClientError(text, code="request_timeout", status=408) from error
         length = len(message.get("body", b""))
         self._bytes, self._share.bytes = self._bytes + length, self._share.bytes + length

@@ -172,6 +172,6 @@ def _operation(about: str, body: Json, streams: bool = True) -> Json:
 
 CHAT = _operation("OpenAI's chat completions, streamed (server-sent events) or whole.", _CHAT)
 COMPLETION = _operation("OpenAI's completions of texts or token ids.", _COMPLETION)
-RESPONSE = _operation("OpenAI's Responses: items in, items out; Codex speaks it.", _RESPONSE)
-ANTHROPIC = _operation("Anthropic's messages; Claude Code speaks it.", _ANTHROPIC)
+RESPONSE = _operation("OpenAI's Responses: items in, items out; Codex uses it.", _RESPONSE)
+ANTHROPIC = _operation("Anthropic's messages; Claude Code uses it.", _ANTHROPIC)
 COUNT_TOKENS = _operation("How many tokens the prompt of such a request has.", _COUNT, streams=False)

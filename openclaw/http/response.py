@@ -84,7 +84,7 @@ def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
         return []
     text = gateway.format.family.forced_call(request.forced_tool or None)
     if text is None:
-        message = "tool_choice: this model's format of tool calls allows none and auto only"
+        message = "tool_choice: this model's format of tool calls supports only none and auto"
         raise ClientError(message, "tool_choice", "unsupported_value")
     return gateway.tokenizer.encode_markup(text)
 
@@ -146,7 +146,7 @@ class AnswerResponse(Response):
         except Exception:  # an internal error ends this answer, with an error that the client can parse
             outcome = "internal_error"
             log.exception("answer %s failed", self._exchanges[0].turn.completion_id)
-            message = "something went wrong inside the server; its log has the details"
+            message = "internal server error; see the log of the gateway"
             await self._fail(send, ClientError(message, code=outcome, status=500, kind="server_error"))
         finally:
             self._metrics.answers.labels(outcome).inc()
@@ -241,7 +241,7 @@ _STREAM_HEADERS = [
 @lru_cache(maxsize=100)
 def _say_unfulfilled(tool: str) -> None:
     log.warning(
-        "a client required a call of %s, and the model wrote no sound one: its answer is text, "
+        "a client required a call of %s, but the model wrote no valid one: the answer is text, "
         'with "tool_choice_fulfilled": false',
         tool,
     )

@@ -44,9 +44,9 @@ class Word:
         if word.discount is not None:
             word.check_session()
         if word.completion_id is None and word.session_id is None:
-            raise ClientError("completion_id or session_id must name the answer", "completion_id")
+            raise ClientError("completion_id or session_id is required: it names the answer", "completion_id")
         if word.score is None and not word.text:
-            raise ClientError("score, thumbs or text must be given", "score")
+            raise ClientError("one of score, thumbs and text is required", "score")
         if len(word.text) > MAX_TEXT:
             raise ClientError(f"text must be at most {MAX_TEXT} characters long", "text")
         return word
@@ -54,12 +54,12 @@ class Word:
     def check_session(self) -> None:
         """Raises ClientError for fields that do not apply to a whole session."""
         if self.session_id is None:
-            raise ClientError("session_id must name the session", "session_id")
+            raise ClientError('session_id is required with "scope": "session"', "session_id")
         if self.completion_id is not None:
-            message = "completion_id names one answer: leave it out, or the scope"
+            message = "completion_id names one answer: remove completion_id, or remove scope"
             raise ClientError(message, "completion_id")
         if self.score is None:
-            raise ClientError("score or thumbs must be given: a session is rewarded", "score")
+            raise ClientError('score or thumbs is required with "scope": "session"', "score")
 
 
 @router.post("/v1/feedback")
@@ -75,11 +75,11 @@ async def feedback(request: Request) -> Response:
     body = parse_body(await request.body())
     word = Word.of(body)
     if gateway.recorder is None:
-        message = "this server records no turns, so there is nothing that feedback could be about"
+        message = "this server records no turns, so it takes no feedback"
         raise ClientError(message, code="not_recording", status=409)
     asker = asker_named(request.headers, body, gateway.settings)
     if asker.claims:
-        message = f"this key does not speak for {string(body, 'user')!r}"
+        message = f"this key may not give feedback for user {string(body, 'user')!r}"
         raise ClientError(message, "user", "not_found", 404)
     if word.discount is not None:
         return await _reward_session(gateway.recorder, word, asker)
@@ -97,7 +97,7 @@ async def feedback(request: Request) -> Response:
             if value
         )
         param = "completion_id" if word.completion_id else "session_id"
-        raise ClientError(f"there is no recorded answer of {where}", param, "not_found", 404)
+        raise ClientError(f"there is no recorded answer with {where}", param, "not_found", 404)
     answer = {
         "object": "feedback",
         "completion_id": stored.completion_id,
@@ -111,7 +111,7 @@ async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Respo
     assert word.session_id is not None and word.score is not None and word.discount is not None  # checked
     rewards = await recorder.reward_session(word.session_id, word.score, word.text, word.discount, asker)
     if not rewards:
-        message = f"there is no recorded answer of session_id {word.session_id!r}"
+        message = f"there is no recorded answer with session_id {word.session_id!r}"
         raise ClientError(message, "session_id", "not_found", 404)
     answer = {"object": "feedback", "scope": "session", "session_id": word.session_id}
     return Response(
@@ -124,11 +124,11 @@ def _discount(body: dict[str, Any]) -> float | None:
     """Returns the discount of a session; None if the scope is one turn."""
     scope = string(body, "scope") or "turn"
     if scope not in ("turn", "session"):
-        raise ClientError(f"scope is {scope!r}; it must be turn or session", "scope")
+        raise ClientError(f"scope must be turn or session, got {scope!r}", "scope")
     discount = number(body, "discount", 0, 1)
     if scope == "turn":
         if discount is not None:
-            raise ClientError('discount goes with "scope": "session"', "discount")
+            raise ClientError('discount is only allowed with "scope": "session"', "discount")
         return None
     return 1.0 if discount is None else discount
 
@@ -136,7 +136,7 @@ def _discount(body: dict[str, Any]) -> float | None:
 def _score(body: dict[str, Any]) -> float | None:
     score, thumbs = body.get("score"), body.get("thumbs")
     if score is not None and thumbs is not None:
-        raise ClientError("score and thumbs are two forms of one value: give one of them", "thumbs")
+        raise ClientError("score and thumbs exclude each other: send one of them", "thumbs")
     if thumbs is not None:
         if thumbs not in ("up", "down"):
             raise ClientError("thumbs must be up or down", "thumbs")

@@ -42,7 +42,7 @@ async def scale(request: Request) -> Response:
     check_admin(request, gateway.settings)
     workers = parse_body(await request.body()).get("workers")
     if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
-        raise ClientError(f"workers must be a number from 1 to {MOST_WORKERS}", "workers")
+        raise ClientError(f"workers must be a whole number from 1 to {MOST_WORKERS}", "workers")
     run_dir = _run_dir(gateway)
     await asyncio.to_thread(write_wanted, run_dir, workers)
     return await _state(gateway, run_dir)
@@ -51,8 +51,8 @@ async def scale(request: Request) -> Response:
 def _run_dir(gateway: Gateway) -> Path:
     if gateway.settings.run_dir is None or not Path(gateway.settings.run_dir).is_dir():
         message = (
-            "no run folder is watched here, so nobody would start them: start workers by hand, any number "
-            "(python -m openclaw.judge.worker)"
+            "this server has no run folder (--run-dir), so it cannot change the number of judge workers: start them "
+            "by hand (python -m openclaw.judge.worker)"
         )
         raise ClientError(message, code="no_run", status=409)
     return Path(gateway.settings.run_dir)

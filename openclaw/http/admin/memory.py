@@ -86,7 +86,7 @@ def _shown(wish: Wish, names: tuple[str, ...]) -> dict[str, Any]:
 async def _forgotten(recorder: Recorder, wish_id: str, asker: Asker, person: str | None = None) -> Response:
     known = wish_id.isascii() and wish_id.isdecimal() and len(wish_id) < 11 and int(wish_id) < LARGEST_ID
     if not known or not await recorder.forget(int(wish_id), asker, person):
-        raise ClientError(f"there is no wish {wish_id[:20]!r}", "id", "not_found", 404)
+        raise ClientError(f"there is no remembered preference {wish_id[:20]!r}", "id", "not_found", 404)
     return _json({"object": "wish", "id": int(wish_id), "forgotten": True})
 
 

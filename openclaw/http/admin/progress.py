@@ -61,7 +61,7 @@ async def ask_first(request: Request) -> Response:
     entries = entries if isinstance(entries, list) else []
     requests = [one for one in entries if isinstance(one, dict)]
     if not 1 <= len(requests) <= MOST_PROMPTS or len(requests) != len(entries):
-        raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} requests", "prompts")
+        raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} request bodies", "prompts")
     most = integer(body, "max_tokens", 1, MOST_TOKENS) or MOST_TOKENS
     prompts = [await gateway.prompt_ids(chat_request(one)) for one in requests]
     versions = source_of(request).store.versions

@@ -113,7 +113,7 @@ def _seconds(text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError as error:
-        raise ClientError("before must be a number of seconds", "before") from error
+        raise ClientError("before must be a Unix time in seconds", "before") from error
 
 
 def _started(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:

@@ -50,7 +50,7 @@ async def own_trajectories(request: Request) -> Response:
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
     if asker.person is None:
-        message = "only a named key (OPENCLAW_API_KEYS) has turns of its own; the administrator asks /admin/trajectories"
+        message = "only a named key (OPENCLAW_API_KEYS) has turns of its own; administrators use /admin/trajectories"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     return await _read(gateway, await request.body(), asker)
 
@@ -59,7 +59,7 @@ async def _read(gateway: Gateway, data: bytes, asker: Asker) -> Response:
     body = parse_body(data)
     sessions, group = _session_ids(body), string(body, "group")
     if (sessions is None) == (group is None):
-        raise ClientError("session_ids or group must be given, and not both", "session_ids")
+        raise ClientError("either session_ids or group is required, not both", "session_ids")
     content, limit = boolean(body, "content"), integer(body, "limit", 1, MOST_TURNS) or MOST_TURNS
     if gateway.recorder is None:
         raise ClientError("this server records no turns", code="not_recording", status=409)
@@ -102,6 +102,6 @@ def _session_ids(body: dict[str, Any]) -> list[str] | None:
         raise ClientError(f"session_ids must be a list of 1 to {MOST_SESSIONS} ids", "session_ids")
     for number, id_ in enumerate(ids):
         if not isinstance(id_, str) or not 0 < len(id_) <= LONGEST_NAME or not id_.isprintable():
-            message = f"session_ids.{number} must be printable and 1 to {LONGEST_NAME} characters long"
+            message = f"session_ids[{number}] must be a string of 1 to {LONGEST_NAME} printable characters"
             raise ClientError(message, "session_ids")
     return list(dict.fromkeys(ids))

@@ -44,7 +44,7 @@ async def newest(request: Request, session_id: str | None = None, limit: str = "
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     if not limit.isdecimal() or len(limit) > 3 or not 1 <= int(limit) <= MOST_TURNS:
-        raise ClientError(f"limit must be a number from 1 to {MOST_TURNS}", "limit")
+        raise ClientError(f"limit must be a whole number from 1 to {MOST_TURNS}", "limit")
     statuses: list[TurnStatus] = []
     if gateway.recorder is not None and (session_id is None or session_id.isprintable()):
         statuses = await asyncio.to_thread(gateway.recorder.store.status.recent, int(limit), session_id)

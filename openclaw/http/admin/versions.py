@@ -114,7 +114,9 @@ async def delete(request: Request, number: str) -> Response:
 async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
     store, run_dir = _places(request)
     if _adapter(request) is not None:
-        raise ClientError("versions of an adapter are not compared", "adapter", "unsupported_value")
+        raise ClientError(
+            "versions of an adapter cannot be compared; remove adapter", "adapter", "unsupported_value"
+        )
     comparison = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
     if comparison is None:
         raise ClientError(f"there is no version {first} or no version {second}", "a", "not_found", 404)
@@ -170,7 +172,9 @@ async def _order(
     _, run_dir = _places(request)
     number = None if version_text is None else await _known(request, version_text)
     if run_dir is None:
-        message = "no run folder is known here (--run-dir), so nobody would change the version"
+        message = "this server has no run folder (--run-dir), so it cannot change the version"
+        if request.app.state.gateway.settings.run_dir is not None:
+            message = f"adapter {_adapter(request)!r} has no versions yet"
         raise ClientError(message, code="no_run", status=409)
     if action == "unpin" and orders.pinned(run_dir) is None and not orders.waits(run_dir):
         raise ClientError("no version is pinned", code="not_pinned", status=409)
@@ -194,8 +198,8 @@ async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | N
         if not orders.waits(run_dir):
             raise
         message = (
-            f"the server stops, and the order waits: {what} is carried out at the next start; "
-            f"to withdraw it, delete {run_dir / orders.ORDER}"
+            f"the server is stopping: {what} is carried out at the next start; to cancel it, delete "
+            f"{run_dir / orders.ORDER}"
         )
         raise ClientError(message, code="stopping", status=503, kind="server_error") from None
 
@@ -226,7 +230,7 @@ def _adapter(request: Request) -> str | None:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ClientError(f"{text!r} is not the number of a version", "version", "not_found", 404)
+        raise ClientError(f"{text!r} is not a version number", "version", "not_found", 404)
     return int(text)
 
 

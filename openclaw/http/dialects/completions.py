@@ -72,18 +72,22 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer, context_leng
     prompts = _prompts(body.get("prompt"), tokenizer, context_length)
     echo, top = boolean(body, "echo"), integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
     if top is not None and echo:
-        raise ClientError("echo: log-probs of prompts are not given; leave logprobs or echo out", "echo")
+        raise ClientError("echo: log-probs of prompts are not supported; remove logprobs or echo", "echo")
     if body.get("suffix"):
-        raise ClientError("suffix: this server writes on, it does not fill in", "suffix", "unsupported_value")
+        raise ClientError("suffix: not supported by this server; remove it", "suffix", "unsupported_value")
     if body.get("best_of") not in (None, 1, body.get("n")):
-        raise ClientError("best_of: this server returns all n answers", "best_of", "unsupported_value")
+        raise ClientError(
+            "best_of: not supported by this server, which returns all n answers; remove it",
+            "best_of",
+            "unsupported_value",
+        )
     left_out = {"prompt", "echo", "logprobs", "tools", "tool_choice", "max_completion_tokens"}
     left_out |= {"chat_template_kwargs", "reasoning_effort", "enable_thinking"}
     common = {key: value for key, value in body.items() if key not in left_out}
     common["messages"] = [{"role": "user", "content": ""}]
     checked = replace(chat_request(common), body=body, log_probs=top is not None, top_log_probs=top or 0)
     if len(prompts) * checked.n > MAX_ANSWERS:
-        raise ClientError(f"prompt: at most {MAX_ANSWERS} answers a request", "prompt")
+        raise ClientError(f"prompt: at most {MAX_ANSWERS} answers (prompts times n) per request", "prompt")
     limit = DEFAULT_MAX_TOKENS if checked.max_tokens is None else checked.max_tokens
     return [replace(checked, messages=[prompt], max_tokens=limit) for prompt in prompts]
 
@@ -103,9 +107,11 @@ def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[
         elif isinstance(one, list) and all(_is_id(token) and tokenizer.token_bytes(token) for token in one):
             ids = one
         else:
-            raise ClientError("prompt: neither text nor token ids of this model", "prompt")
+            raise ClientError(
+                "prompt: each prompt must be text or a list of this model's token ids", "prompt"
+            )
         if not ids:
-            raise ClientError("prompt: there is an empty one", "prompt")
+            raise ClientError("prompt must not be empty", "prompt")
         prompts.append(RawPrompt(one if isinstance(one, str) else tokenizer.decode(ids), ids))
     return prompts
 

@@ -84,10 +84,13 @@ async def _answered(request: Request, handle: Callable[[Request, Json], Awaitabl
 async def _create(request: Request, body: Json) -> Response:
     gateway: Gateway = request.app.state.gateway
     if body.get("max_tokens") is None:
-        raise ClientError("max_tokens: it must be given", "max_tokens")
+        raise ClientError("max_tokens: Field required", "max_tokens")
     translated = chat_body(body)
     if translated["messages"][-1]["role"] == "assistant":
-        message = "messages: the last one is the assistant's; an answer that was begun is not continued here"
+        message = (
+            "messages: this server does not support assistant message prefill. The conversation must end with a "
+            "user message."
+        )
         raise ClientError(message, "messages", "unsupported_value")
     checked = chat_request(translated)
     caller = Caller.of(request.headers, translated, None, gateway.settings)
@@ -142,7 +145,7 @@ def _messages(messages: object) -> list[Json]:
         where = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant", "system"):
-            raise ClientError(f"{where}.role must be user or assistant", f"{where}.role")
+            raise ClientError(f"{where}.role must be user, assistant or system", f"{where}.role")
         content, where = message.get("content"), f"{where}.content"
         if isinstance(content, str):
             chat_messages.append({"role": role, "content": content})
@@ -159,7 +162,7 @@ def _blocks(content: Any, where: str) -> list[Json]:
         isinstance(block, dict) and isinstance(block.get("type"), str) for block in content
     )
     if not fits:
-        raise ClientError(f"{where} must be a string or a list of blocks with a type", where)
+        raise ClientError(f"{where} must be a string or a list of content blocks with a type", where)
     blocks: list[Json] = content
     return blocks
 
@@ -213,7 +216,7 @@ def _texts(content: object, where: str) -> list[str]:
     texts = []
     for block in _blocks(content, where):
         if block["type"] == "text" and not isinstance(block.get("text"), str):
-            raise ClientError(f"{where}: the text of a block must be a string", where)
+            raise ClientError(f"{where}: the text of a text block must be a string", where)
         texts.append(part_text(block))
     return texts
 

@@ -87,9 +87,7 @@ async def _previous(gateway: Gateway, response_id: object, asker: Asker) -> Turn
     if isinstance(response_id, str) and response_id.isprintable() and gateway.recorder is not None:
         turn = await asyncio.to_thread(gateway.recorder.store.turns.get_by_completion, response_id)
     if turn is None or not may_use(asker, turn.key_name, turn.person):
-        message = (
-            f"previous_response_id: no response {response_id!r} is stored here; send its messages instead"
-        )
+        message = f"Previous response with id {response_id!r} not found; send the whole conversation as input instead"
         raise ClientError(message, "previous_response_id", "previous_response_not_found", 404)
     return turn
 
@@ -116,7 +114,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     """Returns the equivalent chat request. Raises ClientError."""
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
-            raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
+            raise ClientError(f"{name}: not supported by this server; remove it", name, "unsupported_value")
     _check_included(body)
     refuse_missing(body)
     chat: Json = {name: body[name] for name in _SAME if name in body}
@@ -145,7 +143,7 @@ def _check_included(body: Json) -> None:
         raise ClientError("include must be a list of strings", "include")
     for name, asked in (("include", _LOG_PROBS in include), ("top_logprobs", bool(body.get("top_logprobs")))):
         if asked:
-            message = f"{name}: responses come without log-probs; /v1/chat/completions has logprobs and top_logprobs"
+            message = f"{name}: /v1/responses returns no log-probs; use logprobs of /v1/chat/completions"
             raise ClientError(message, name, "unsupported_value")
 
 

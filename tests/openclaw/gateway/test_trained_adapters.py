@@ -216,3 +216,11 @@ def test_an_invalid_flag_value_is_rejected(changes: dict[str, Any], message: str
     values = {"model_path": "x", "enable_rl_intercept": True, "rl_buffer_dir": "y"} | changes
     with pytest.raises(ConfigError, match=message):
         Settings(**values)
+
+
+def test_orders_about_an_adapter_without_versions_do_not_ask_for_a_run_folder(
+    gateway: RunningGateway,
+) -> None:
+    answer = gateway.http.post("/admin/versions/unpin", params={"adapter": "ada"})
+    assert answer.status_code == 409
+    assert answer.json()["error"]["message"] == "adapter 'ada' has no versions yet"

@@ -107,7 +107,7 @@ def test_a_client_that_disconnects_during_its_request_logs_no_error(
     caplog.set_level(logging.INFO)
     with connect(gateway) as connection:
         connection.sendall(CHAT + b'Content-Length: 100\r\n\r\n{"messages"')
-    gateway.wait_for(lambda: "left before its request was whole" in caplog.text)
+    gateway.wait_for(lambda: "disconnected before its request was complete" in caplog.text)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -118,8 +118,11 @@ def test_a_previous_response_that_is_not_stored_is_not_found(
     gateway: RunningGateway, start_gateway: StartGateway
 ) -> None:
     for one in (gateway, start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)):
-        with pytest.raises(openai.NotFoundError, match="previous_response_id"):
+        with pytest.raises(
+            openai.NotFoundError, match="Previous response with id 'resp_x' not found"
+        ) as raised:
             ask(one, previous_response_id="resp_x")
+        assert raised.value.code == "previous_response_not_found"
 
 
 def test_another_persons_response_cannot_be_continued(start_gateway: StartGateway) -> None:

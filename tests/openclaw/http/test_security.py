@@ -253,5 +253,15 @@ def test_without_a_key_public_host_names_are_rejected(
     assert httpx.get(f"{gateway.url}/healthz", headers=headers).status_code == 200
 
 
+def test_a_rejected_host_is_named_and_an_ambiguous_one_is_called_invalid(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=None)
+    words = [
+        httpx.get(f"{gateway.url}/v1/models", headers={"Host": host}).json()["error"]["message"]
+        for host in ("rebound.example", "localhost@rebound.example")
+    ]
+    assert "the unknown host name 'rebound.example'" in words[0] and "ALLOWED_HOSTS" in words[0]
+    assert words[1] == "the Host header is not a valid host name"
+
+
 def test_with_a_key_any_host_name_is_served(keyed: RunningGateway) -> None:
     assert keyed.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200

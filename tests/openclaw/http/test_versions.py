@@ -113,8 +113,8 @@ def test_an_order_pending_at_the_servers_stop_is_answered_with_its_outcome(
     [answer] = answers
     assert answer.status_code == 503
     assert answer.json()["error"]["message"] == (
-        "the server stops, and the order waits: rollback 0 is carried out at the next start; to withdraw it, "
-        f"delete {tmp_path}/version_order.json"
+        "the server is stopping: rollback 0 is carried out at the next start; to cancel it, delete "
+        f"{tmp_path}/version_order.json"
     )
     assert left_over(VersionOrders(tmp_path)) == (
         "an order from before this start is carried out now: rollback 0 (by hand)"
@@ -129,7 +129,7 @@ def test_a_page_on_another_port_cannot_change_versions(
     gateway: RunningGateway, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     answer = gateway.http.post("/admin/versions/0/rollback", headers=headers)
-    assert answer.status_code == 403 and "another address" in answer.json()["error"]["message"]
+    assert answer.status_code == 403 and "other addresses" in answer.json()["error"]["message"]
     assert not (tmp_path / "version_order.json").exists()
 
 
