@@ -238,18 +238,18 @@ class JudgeSettings:
         key = self.judge_api_key
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise ConfigError(
-                "JUDGE_API_KEY has a blank, a line break or a character that is not ASCII in it"
+                "JUDGE_API_KEY contains a space, a line break or a character that is not printable ASCII"
             )
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
         if self.judge_backend == "openai":
             check_address(self.completions_url)
         if self.judge_head and self.judge_embeddings == "off":
-            raise ConfigError("--judge-head is for the sentence model: add --judge-embeddings on")
+            raise ConfigError("--judge-head is for the sentence model: set --judge-embeddings on")
         if self.judge_head or self.judge_embeddings == "on":
             self._check_embeddings()
         if self.judge_reader_url and self.judge_backend != "rules":
-            raise ConfigError("--judge-reader-url helps the rules; leave it out with another --judge-backend")
+            raise ConfigError("--judge-reader-url works only with --judge-backend rules; remove it")
         if self.judge_reader_url and SERVED not in self.judge_reader_url and not self.judge_reader_model:
             raise ConfigError(
                 "--judge-reader-url needs --judge-reader-model, the folder of the model's tokenizer"
@@ -258,11 +258,10 @@ class JudgeSettings:
     def _check_embeddings(self) -> None:
         if self.judge_backend != "rules":
             raise ConfigError(
-                "the sentence model helps the rules: leave --judge-embeddings on and --judge-head out with another "
-                "--judge-backend"
+                "--judge-embeddings on and --judge-head work only with --judge-backend rules; remove them"
             )
         if not is_installed():
-            raise ConfigError(f"the sentence model needs a package: {NEEDS}")
+            raise ConfigError(f"--judge-embeddings on and --judge-head need a package: {NEEDS}")
 
 
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:

@@ -236,7 +236,7 @@ class TurnJudge:
         outcome = self._method.function(turn, kept, self._context)
         self._metrics.unplaced_hints = self._context.unplaced_hints
         if not isinstance(outcome, SampleDraft | Drop):
-            raise StoreError(f"the method gave a {type(outcome).__name__}, neither SampleDraft nor Drop")
+            raise StoreError(f"the method returned a {type(outcome).__name__}, neither SampleDraft nor Drop")
         return outcome if reason is None else taught_alone(outcome, judgements, reason)
 
     async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:

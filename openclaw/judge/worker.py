@@ -87,7 +87,9 @@ class JudgeWorker:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error(
-                "turn not stored, its claim will run out: turn=%s error=%s", task.get_name(), task.exception()
+                "turn not stored, judged again when its claim expires: turn=%s error=%s",
+                task.get_name(),
+                task.exception(),
             )
 
 

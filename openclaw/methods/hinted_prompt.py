@@ -111,7 +111,7 @@ class HintedPrompts:
         except ClientError as error:
             raise HintError(f"the conversation cannot be rendered: {error}") from error
         if len(prompt) + room > self._context_length:
-            raise HintError(f"the prompt has {len(prompt)} tokens and leaves no room for {room}")
+            raise HintError(f"the prompt has {len(prompt)} tokens and leaves no room for an answer of {room}")
         return prompt
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
@@ -123,7 +123,7 @@ class HintedPrompts:
         """Returns ids of another conversation, with the turn's tools and template options, and the turn's own
         completion ids [T]. Raises HintError as `candidate`."""
         if any(message.get("format") == "raw" for message in turn.messages):
-            raise HintError("a prompt without messages has no other form")
+            raise HintError("a prompt without messages cannot be rendered with other ones")
         try:
             prompt = self._format.render(
                 list(messages), turn.tools, turn.sampling.get("enable_thinking", True)
@@ -150,7 +150,7 @@ class HintedPrompts:
     def _fitting(self, ids: list[int]) -> list[int]:
         if len(ids) > self._context_length:
             raise HintError(
-                f"the hinted turn has {len(ids)} tokens; the model has room for {self._context_length}"
+                f"the hinted turn has {len(ids)} tokens; the model's context is {self._context_length}"
             )
         return ids
 

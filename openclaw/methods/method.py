@@ -107,7 +107,8 @@ class Method:
         parameters = len(inspect.signature(function).parameters)
         if parameters not in (2, 3):
             raise ConfigError(
-                f"method {name}: it must take (turn, judgements, context), not {parameters} parameters"
+                f"method {name} must take (turn, judgements) or (turn, judgements, context), not {parameters} "
+                "parameters"
             )
         called = (
             function if parameters == 3 else lambda turn, judgements, _context: function(turn, judgements)

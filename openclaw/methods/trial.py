@@ -69,7 +69,7 @@ def _checked(made: object, turn: Turn, where: str) -> str:
     if not isinstance(made, SampleDraft):
         raise ConfigError(f"{where} returned a {type(made).__name__}, neither a SampleDraft nor a Drop")
     if made.turn_id != turn.id:
-        raise ConfigError(f"{where}: turn_id is {made.turn_id!r}, and not the turn's own id")
+        raise ConfigError(f"{where}: turn_id must be the id of the turn, got {made.turn_id!r}")
     rewards = made.reward if isinstance(made.reward, dict) else {"reward": made.reward}
     if not all(math.isfinite(value) for value in rewards.values()):
         raise ConfigError(f"{where}: rewards must be finite numbers, not {made.reward}")
@@ -81,7 +81,7 @@ def _checked(made: object, turn: Turn, where: str) -> str:
             raise ConfigError(f"{where}: a teacher's candidate does not end with the sampled ids")
     hints = len(made.teacher_tokens_candidates or ())
     listing = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
-    return f"a sample: {listing}" + (f", {hints} hinted prompt for the teacher" if hints else "")
+    return f"a sample: {listing}" + (f", hinted prompts for the teacher: {hints}" if hints else "")
 
 
 def _judgements(case: Case, score: bool, hint: bool) -> list[Judgement]:

@@ -62,7 +62,7 @@ def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
 
     if SERVED in settings.judge_reader_url:
         raise ConfigError(
-            f"--judge-reader-url {SERVED} is for a training run; name the URL of an engine here"
+            f"--judge-reader-url {SERVED} works only in a training run; give the URL of an engine here"
         )
     folder = Path(str(settings.judge_reader_model)).expanduser()
     return ReadingBackend(Reader(settings.judge_reader_url, Tokenizer(folder)))
@@ -77,7 +77,7 @@ def _sentences(path: str | None) -> JudgeBackend:
     try:
         return SentenceBackend(Head(Encoder(), file))
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
-        why = error.strerror if isinstance(error, OSError) else "no head of this version"
+        why = error.strerror if isinstance(error, OSError) else "not a head file of this version"
         raise ConfigError(
             f"--judge-head {file}: {why}; make one with python -m openclaw.judge.learned"
         ) from error

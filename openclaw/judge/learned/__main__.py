@@ -51,7 +51,7 @@ class Learning:
         if self.rl_buffer_dir and self.rl_buffer_url:
             raise ConfigError("--rl-buffer-dir and --rl-buffer-url contradict: give one of them")
         if not (self.rl_buffer_dir or self.rl_buffer_url or self.labelled):
-            raise ConfigError("name a rollout buffer (--rl-buffer-dir), labelled lines (--labelled), or both")
+            raise ConfigError("give a rollout buffer (--rl-buffer-dir), labelled lines (--labelled), or both")
 
 
 def run(args: Learning) -> None:

@@ -63,8 +63,8 @@ def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[s
     groups = {one.group for one in examples}
     if len(examples) < FEWEST or len(groups) < 2:
         raise ConfigError(
-            f"{len(examples)} rated messages of {len(groups)} sessions are too few to adapt the head; "
-            f"{FEWEST} of two sessions are the least"
+            f"{len(examples)} rated messages from {len(groups)} sessions are too few to adapt the head; at least "
+            f"{FEWEST} messages from 2 sessions are needed"
         )
     folds = np.array([fold_of(one) for one in examples])
     powers = head.powers(features)

@@ -59,7 +59,7 @@ class Reader:
         try:
             await self._checked()
         except (EngineError, ClientError, TimeoutError) as error:
-            log.info("the served model is asked to read later: %s", error)
+            log.info("the served model cannot be asked to read messages yet, trying again later: %s", error)
 
     async def close(self) -> None:
         self._first_check.cancel()
@@ -86,7 +86,7 @@ class Reader:
         except (EngineError, ClientError, TimeoutError) as error:
             self._rests_until = clock + AGAIN_SECONDS
             reason = error or type(error).__name__
-            log.warning("the served model reads nothing for %g s: %s", AGAIN_SECONDS, reason)
+            log.warning("the served model is not asked to read messages for %g s: %s", AGAIN_SECONDS, reason)
             return None
 
     async def _read(self, comment: str, answer: str, earlier: str) -> Reading | None:
@@ -112,7 +112,7 @@ class Reader:
                     "the served model reads %.0f %% of %d example sentences right: %s",
                     100 * share,
                     len(right),
-                    "it is asked where the rules are silent" if self._can_read else "it is not asked",
+                    "it is asked when no rule matches" if self._can_read else "it is not asked",
                 )
         return self._can_read
 

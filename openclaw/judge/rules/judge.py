@@ -68,7 +68,7 @@ _MOST_RESTATED, _LETTERS = 3, 3
 def votes_for_hint(hint: str, m: int) -> list[Vote]:
     """Returns `m` equal votes for a hint; "": votes that there is none."""
     if not hint:
-        return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=-1, text="no change is asked for")] * m
     return [Vote(score=1, text="correction", hint=hint)] * m
 
 

@@ -182,7 +182,7 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
     if value is not None and value.get("status") == "error":
         return -1, "tool failure: status is error"
     if value is not None and not call.command and value.keys() <= _ERROR_REPLY and value.get("error"):
-        return -1, "tool failure: nothing but error in the result"
+        return -1, "tool failure: the result is only an error"
     if value is not None and not call.command and _finds_nothing(value):
         return 0, "nothing found"
     failure = own_failure(body, _programs(call))
@@ -194,7 +194,7 @@ def _shown(report: Report, call: ToolCall) -> Verdict:
         return -1, f"tool failure: {failure}"
     if TOOLS["nothing_found"].search(body) and is_report(body):
         return 0, "nothing found"
-    return 1, "tool success: it shows what it was to show"
+    return 1, "tool success: no sign of a failure"
 
 
 def _finds_nothing(value: dict[str, Any]) -> bool:
@@ -223,7 +223,7 @@ def object_failed(value: dict[str, Any]) -> str | None:
     if type(own) is int and own and not 200 <= own < 300 and any(name in value for name in _SAID_WITH_IT):
         return f"{_APPLICATION_CODE} is {own}"
     if value.keys() == {_DETAIL} and value[_DETAIL]:
-        return f"nothing but {_DETAIL} in the result"
+        return f"the result has only the field {_DETAIL}"
     field = next((name for name in _NESTED if isinstance(value.get(name), str)), None)
     if field is not None and _FAILED_TEXT.match(value[field]):
         return f"{field} is an error text"

@@ -111,7 +111,11 @@ def on_disk(table: Table) -> Table | RowsOnDisk:
     try:
         return RowsOnDisk(table)
     except OSError as error:
-        log.warning("the sentence model keeps its table of %d MB in memory: %s", table.nbytes >> 20, error)
+        log.warning(
+            "the sentence model keeps its table of %d MB in memory, because no temporary file can be written: %s",
+            table.nbytes >> 20,
+            error,
+        )
         return table
 
 

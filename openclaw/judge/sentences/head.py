@@ -121,7 +121,9 @@ class Head:
             self._bias: Array = stored["bias"].astype(np.float32)
             about = self._about = orjson.loads(str(stored["about"]))
         if tuple(about["kinds"]) != KINDS or self._weights.shape[1] != len(KINDS):
-            raise ValueError(f"{path} has other kinds: make it again with bash lab/run.sh judge_head")
+            raise ValueError(
+                f"{path} has other kinds of messages: make it again with bash lab/run.sh judge_head"
+            )
         self.bounds = Bounds(**about["bounds"])
         self.measured: Mapping[str, object] = about["measured"]
         self.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]

@@ -59,7 +59,7 @@ class Teacher:
             raise TeacherError("the teacher's answer has no meta_info")
         if temperature != 1.0 and meta.get("input_logprob_temperature") != temperature:
             raise TeacherError(
-                f"the teacher's engine gives no log-probs of a prompt at temperature {temperature}; sample the policy "
+                f"the teacher's engine computes no log-probs of a prompt at temperature {temperature}; sample the policy "
                 "at temperature 1, or use --teacher-source trainer"
             )
         scored = _rows(meta, "input_token_logprobs", len(turn.completion_ids))
@@ -118,7 +118,7 @@ def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
     rows = meta.get(name)
     if not isinstance(rows, list) or len(rows) != length + 1:
         raise TeacherError(
-            f"the teacher gave {name} of {len(rows or [])} positions for {length} ids and one before"
+            f"the teacher's {name} has {len(rows or [])} positions; {length + 1} were expected"
         )
     return rows[1:]
 
@@ -126,7 +126,9 @@ def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
 def _number(entry: object, token_id: int) -> float:
     value, token = _pair(entry)
     if token != token_id:
-        raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {token_id}")
+        raise TeacherError(
+            f"the teacher returned the log-prob of id {token} at a position where the answer has {token_id}"
+        )
     return value
 
 
@@ -134,7 +136,7 @@ def _best(row: object, top_k: int) -> list[tuple[float, int]]:
     pairs = [_pair(entry) for entry in row] if isinstance(row, list) else []
     if len(pairs) != top_k or len({token for _, token in pairs}) != top_k:
         raise TeacherError(
-            f"the teacher gave {len(pairs)} best ids at a position, not {top_k} different ones"
+            f"the teacher returned {len(pairs)} likeliest ids at a position, not {top_k} different ones"
         )
     return pairs
 
@@ -146,5 +148,5 @@ def _pair(entry: Any) -> tuple[float, int]:
     except (TypeError, IndexError, KeyError) as error:
         raise TeacherError("the teacher's log-probs are not (log-prob, id) entries") from error
     if not isinstance(value, int | float) or not math.isfinite(value) or not isinstance(token, int):
-        raise TeacherError(f"the teacher gave {value!r} as the log-prob of id {token!r}")
+        raise TeacherError(f"the teacher returned {value!r} as the log-prob of id {token!r}")
     return float(value), token

@@ -59,7 +59,7 @@ def as_flags(args: argparse.Namespace) -> list[str]:
 def is_asked(needs: Needs, source: str) -> bool:
     """Returns whether the teacher's log-probs come from an engine. Raises ConfigError for an unknown source."""
     if source not in ("trainer", "inference"):
-        raise ConfigError(f"--teacher-source {source}: it must be trainer or inference")
+        raise ConfigError(f"--teacher-source must be trainer or inference, got {source}")
     return source == "inference" and needs.teacher != "none"
 
 

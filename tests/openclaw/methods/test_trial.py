@@ -47,7 +47,7 @@ def test_methods_with_hints_see_them_in_their_prompts(path: str, capsys: pytest.
     name = f"{path}:sample_from_judged_turn"
     assert main([name, "--model-path", str(TINY)]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert ["1 hinted prompt" in line for line in told] == [False, True, False, False]
+    assert ["hinted prompts for the teacher: 1" in line for line in told] == [False, True, False, False]
     assert main([name]) == 1
     assert "--model-path" in capsys.readouterr().err
 
@@ -56,7 +56,10 @@ def test_methods_with_hints_see_them_in_their_prompts(path: str, capsys: pytest.
     ("body", "named"),
     [
         ("return {'reward': 1.0}", "praise: .* returned a dict, neither a SampleDraft nor a Drop"),
-        ("return SampleDraft(turn_id='other', reward=1.0)", "turn_id is 'other'"),
+        (
+            "return SampleDraft(turn_id='other', reward=1.0)",
+            "turn_id must be the id of the turn, got 'other'",
+        ),
         ("return SampleDraft(turn_id=turn.id, reward=float('nan'))", "rewards must be finite"),
         ("return SampleDraft(turn_id=turn.id, reward=1.0, loss_mask=[1])", "loss_mask must hold a 0 or 1"),
         (
