@@ -14,14 +14,14 @@ from openclaw import __version__
 COMMANDS = {
     "serve": ("openclaw.server", "serve a model, and record what people say"),
     "chat": ("openclaw.chat", "talk to it in the terminal"),
-    "watch": ("openclaw.chat", "tell what becomes of the turns of all clients"),
+    "watch": ("openclaw.chat", "follow the turns of all clients"),
     "connect": ("openclaw.connect", "let a client use it; --remove undoes that"),
-    "progress": ("openclaw.progress", "what it learned and what it kept, before and now"),
+    "progress": ("openclaw.progress", "measure what the model learned and kept"),
     "versions": ("openclaw.versions", "weight versions: list, show, pin, go back"),
     "page": ("openclaw.page", "the page of a run that has ended"),
     "store": ("openclaw.store", "export, import, delete what is stored"),
-    "judge": ("openclaw.judge", "what the judge says of a file of turns"),
-    "judge-worker": ("openclaw.judge.worker", "judge the turns of a store as they come"),
+    "judge": ("openclaw.judge", "judge a file of turns"),
+    "judge-worker": ("openclaw.judge.worker", "run a judge worker on a store"),
 }
 
 

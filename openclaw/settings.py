@@ -284,7 +284,7 @@ class Settings:
             raise ConfigError("--engine-url and --backend contradict: use a running engine, or launch one")
         if self.engine_url and self.max_loaded_adapters is not None:
             raise ConfigError(
-                "--max-loaded-adapters is for a launched engine: give it to the one of --engine-url"
+                "--max-loaded-adapters is for a launched engine: set it at the start of the engine of --engine-url"
             )
         if self.rl_buffer_dir and self.rl_buffer_url:
             raise ConfigError("--rl-buffer-dir and --rl-buffer-url contradict: give one of them")
@@ -320,7 +320,7 @@ class Settings:
         for name, key in keys.items():
             if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise ConfigError(
-                    f"{name} is empty or has a blank, a line break or a character that is not ASCII in it"
+                    f"{name} is empty, or contains a space, a line break or a character that is not printable ASCII"
                 )
 
     def _check_adapters(self) -> None:
@@ -335,7 +335,7 @@ class Settings:
             raise ConfigError("--adapter: a name occurs twice; give each adapter its own")
         self._check_trained()
         if (self.adapter or self.train_adapters is not None) and "::" in self.policy_id:
-            raise ConfigError(f"--policy-id {self.policy_id}: with --adapter it may have no '::' in it")
+            raise ConfigError(f"--policy-id {self.policy_id}: with --adapter it must not contain '::'")
 
     def _check_trained(self) -> None:
         """Raises ConfigError for --train-adapters."""

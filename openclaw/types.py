@@ -254,7 +254,8 @@ class Feedback:
     """The effect of a person's feedback on a turn.
 
     status: `judging` (the turn is judged with it at once), `waiting` (used once the turn has a next state) or
-    `recorded` (stored, but the turn is being trained, was trained, or never will be).
+    `recorded` (stored without effect: the last feedback was the same, or the turn is being trained, was trained, or
+    never will be).
     """
 
     turn_id: str

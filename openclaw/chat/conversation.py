@@ -17,9 +17,9 @@ HELP = """\
 Ctrl-C stops an answer."""
 
 SAID = {
-    "judging": "thank you: the answer is judged by your word",
-    "waiting": "thank you: your word counts as soon as you go on",
-    "recorded": "noted, but this answer is past training",
+    "judging": "thank you: the judge now uses your rating of the answer",
+    "waiting": "thank you: your hint is used when you send the next message",
+    "recorded": "stored without effect: you rated it so before, or the answer is not trained on any more",
 }
 
 
@@ -100,7 +100,7 @@ class Chat:
             return
         on = value == "on"
         if on == self.train:
-            self.show(f"it is {value} already")
+            self.show(f"training on your turns is {value} already")
             return
         self.train, self.last = on, ""
         if on:
@@ -126,7 +126,7 @@ class Chat:
 
     def _word(self, **word: str) -> None:
         if not self.train:
-            self.show("this talk is private: no word about it is stored")
+            self.show("this conversation is private: no rating of it is stored")
         elif not self.last:
             self.show("there is no answer to rate yet")
         else:

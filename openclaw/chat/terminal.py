@@ -43,7 +43,7 @@ class Terminal:
             return hear(self._chat, text)
         except KeyboardInterrupt:
             self._chat.write("\n")
-            self._chat.show("stopped: this answer is not part of the talk, and not trained")
+            self._chat.show("stopped: this answer is not part of the conversation and is not trained on")
             return True
 
     def _typed(self) -> str | None:

@@ -101,6 +101,8 @@ def _stage(status: dict[str, Any]) -> str:
         return f"trained: v{status['trained_version']} has learned from it"
     if sample == "dropped":
         return f"not trained ({status['drop_reason']})"
+    if sample == "quarantined":
+        return f"not trained now, its update was rejected or undone ({status['drop_reason']})"
     if sample is not None:
         return "waits for its batch" if sample == "ready" else "is being trained"
     if status["state"] in _LOST:

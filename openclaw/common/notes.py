@@ -65,4 +65,4 @@ def say_tool_left_out(kind: str) -> None:
 
 @lru_cache(maxsize=100)
 def _say_left_out(kind: str) -> None:
-    log.warning("a client sends %r, which this model cannot read: a note stands in its place", kind)
+    log.warning("a client sends %r, which this model cannot read: a placeholder replaces it", kind)

@@ -38,7 +38,7 @@ OTHER_WORDS = {
     "--tool-call-parser": _FAMILY,
     "--tp": _ENGINE,
     "--tp-size": _ENGINE,
-    "--trust-remote-code": "not to be had: no code of a model folder is run",
+    "--trust-remote-code": "not supported: code in a model folder is never run",
     "--uvicorn-log-level": "--log-level",
     "-c": _CONTEXT,
     "-m": "--model-path",

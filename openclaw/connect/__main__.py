@@ -110,7 +110,7 @@ def readable_config(settings: ConnectSettings, program: Program, snippet: dict[s
     except NotPlainJson as error:
         problem = complaint(program, settings.config_file)
         if problem is not None:
-            raise ConfigError(f"{error}; OpenClaw finds it wrong too, fix it first: {problem}") from error
+            raise ConfigError(f"{error}; OpenClaw rejects it too, fix it first: {problem}") from error
         print("Add this to it by hand:", json.dumps(snippet, indent=2), sep="\n")
         raise
 
@@ -137,14 +137,15 @@ def check_server(settings: ConnectSettings) -> Model:
         served = server.models()[0]
         if "max_model_len" not in served:
             raise ConfigError(
-                f"{server.url} serves {served['id']}, but is not an OpenClaw-RL server: it names no context"
+                f"{server.url} serves {served['id']}, but is not an OpenClaw-RL server: its /v1/models names no "
+                "max_model_len"
             )
         model = Model(str(served["id"]), int(served["max_model_len"]), settings.max_tokens)
         print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
         message = [{"role": "user", "content": "Connection test: say hello."}]
         answers = list(server.chat(message, TEST_SESSION, model=model.id, max_tokens=8, turn_type="side"))
         status = server.turn(answers[-1].completion_id) if answers else None
-        seen = "it answers, and records nothing" if status is None else f"test turn: {describe(status)}"
+        seen = "it answers, but records no turns" if status is None else f"test turn: {describe(status)}"
         print(seen, file=sys.stderr)
     finally:
         server.close()
@@ -190,10 +191,10 @@ def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) 
         restore(settings.config_file, backup)
         if backup is not None and complaint(program, settings.config_file) is not None:
             raise ConfigError(
-                f"OpenClaw finds {settings.config_file} wrong as it was before, fix it first: {problem}"
+                f"OpenClaw rejects {settings.config_file} even without the change, fix it first: {problem}"
             )
-        raise ConfigError(f"OpenClaw does not accept the new settings, the old ones are back: {problem}")
-    print(f"written: {settings.config_file}" + (f", before: {backup}" if backup else ""))
+        raise ConfigError(f"OpenClaw rejects the new settings, the old ones were restored: {problem}")
+    print(f"written: {settings.config_file}" + (f", backup: {backup}" if backup else ""))
 
 
 def remove(settings: ConnectSettings) -> None:
@@ -208,7 +209,7 @@ def remove(settings: ConnectSettings) -> None:
     name = notes["provider"]
     left = new.get("models", {}).get("providers", {}).get(name)
     if left is not None and left != notes.get("before"):
-        warn_of(settings, [f"models.providers.{name} points elsewhere by now and was left as it is"])
+        warn_of(settings, [f"models.providers.{name} was changed since and was left as it is"])
     print(f"removed what connecting with {notes['address']} had added")
 
 

@@ -45,7 +45,7 @@ def parse(text: str, form: str) -> Config:
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise NotEditable(f"it cannot be read as {form.upper()}: {str(error).splitlines()[0]}") from error
     if not isinstance(content, dict):
-        raise NotEditable("it contains no names and values")
+        raise NotEditable("it is not a set of names and values")
     return content
 
 

@@ -37,7 +37,7 @@ def connect(settings: ConnectSettings, model: Model) -> None:
     """Writes or prints the settings. Raises ConfigError."""
     own, name = WRITTEN[settings.client], settings.client
     if settings.keep_model and not own.has_default:
-        raise ConfigError(f"{name} has one model at a time; it cannot know this one and keep another")
+        raise ConfigError(f"{name} supports only one model: remove --keep-model")
     link = Link(
         settings.base_url, settings.api_key or NO_KEY, model, settings.provider, not settings.keep_model
     )
@@ -85,7 +85,9 @@ def remove(name: str) -> None:
             new, stayed = take_out(parse(text, own.form), _values(notes), notes["before"])
             write_text(file, edit(text, own.form, new))
         except NotEditable as error:
-            raise ConfigError(f"{file}: {error}; fix it by hand, as it was: {backup}") from error
+            raise ConfigError(
+                f"{file}: {error}; undo the change by hand{'' if backup is None else f', the backup is {backup}'}"
+            ) from error
     file.with_name(NOTES).unlink()
     for one in stayed:
         print(f"warning: {one} was changed since and stays as it is", file=sys.stderr)
@@ -101,7 +103,7 @@ def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Co
     whole = untouched or not earlier
     notes = {**notes, "digest": _digest(edited) if whole else "", "backup": first}
     write_config(file.with_name(NOTES), notes, keep_old=False)
-    print(f"written: {file}" + (f", before: {backup}" if backup else ""))
+    print(f"written: {file}" + (f", backup: {backup}" if backup else ""))
 
 
 def _check_free(file: Path, before: list[list[Any]], values: Values, link: Link) -> None:

@@ -67,4 +67,4 @@ def _run(command: list[str], **variables: str) -> tuple[int, str]:
 
 
 def _first_lines(text: str) -> str:
-    return " ".join(line.strip() for line in text.strip().splitlines()[:4]) or "it failed without a word"
+    return " ".join(line.strip() for line in text.strip().splitlines()[:4]) or "it failed without a message"

@@ -206,7 +206,7 @@ class Dreamer:
                 self._keep(model, rollout_id, plans, is_idle=True)
                 full = not plans
             except (EngineError, StoreError) as error:
-                log.info("the bank of anchors waits: %s", error)
+                log.info("anchors are generated later: %s", error)
                 full = True
         if full:
             self._idle_from = time.monotonic() + RETRY_SECONDS
@@ -301,7 +301,7 @@ class Dreamer:
                 model, demand.rollout_id, self._contrasts(demand, model, planner, wishes)
             )
         except EngineError as error:
-            log.warning("rollout %d goes without new dreams: %s", demand.rollout_id, error)
+            log.warning("rollout %d gets no new dreams: %s", demand.rollout_id, error)
             return 0
 
     def _contrasts(self, demand: Demand, model: str, planner: Planner, wishes: Sequence[Wish]) -> list[Plan]:
@@ -419,8 +419,8 @@ class Dreamer:
                 kept += left
             else:
                 log.warning(
-                    "the model does not answer as the wish of turn %s asks, even if a plain sentence asks for it (%d of "
-                    "%d answers): it is not dreamt of",
+                    "the model rarely follows the wish of turn %s, even if a plain sentence asks for it (%d of %d "
+                    "answers): no dreams are made of it",
                     pairs_of_wish[0][1].turn_ids[-1],
                     len(left),
                     len(pairs_of_wish),
@@ -452,9 +452,9 @@ class Dreamer:
             dreams_of_wish = [one for one in checked if (one.person, one.wish, one.turn_ids) == about]
             if (weight := measures.weight(dreams_of_wish)) < 1:
                 log.warning(
-                    "the model answers fewer simple questions right with the wish of turn %s in its prompt: %s",
+                    "the model answers fewer simple questions correctly with the wish of turn %s in its prompt: %s",
                     about[2][-1],
-                    f"its dreams weigh {weight:.2f}" if weight else "it is not dreamt of",
+                    f"its dreams get weight {weight:.2f}" if weight else "its dreams are not used",
                 )
 
 

@@ -178,7 +178,7 @@ class Generation:
         """Returns the new part of an answer. Raises EngineError if the answer is inconsistent."""
         have = len(self.ids) - self._attempt_start - answer[SKIPPED]
         if have < 0:
-            raise EngineError(f"{-have} ids of an answer did not come")
+            raise EngineError(f"{-have} ids of an answer are missing")
         try:
             meta = answer["meta_info"]
             ids = answer["output_ids"][have:]
@@ -190,7 +190,7 @@ class Generation:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise EngineError(f"an answer that is not an SGLang answer: {error!r}") from error
         if self._request.log_probs and [entry[1] for entry in scored] != ids:
-            raise EngineError("ids and log-probs of an answer disagree")
+            raise EngineError("an answer has different numbers of ids and log-probs")
         start = len(self.ids)
         self.ids += ids
         self.log_probs += log_probs

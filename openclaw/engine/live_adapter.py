@@ -28,6 +28,6 @@ def live_adapter(run_dir: Path, name: str) -> Adapter:
     except FileNotFoundError:
         return new
     except (OSError, ValueError, KeyError, TypeError) as error:
-        log.error("the base answers for %r: %s cannot be read: %r", name, home / LIVE, error)
+        log.error("the base model answers for adapter %r: %s cannot be read: %r", name, home / LIVE, error)
         return new
     return Adapter(name, str(folder), version, trained=True)

@@ -15,7 +15,9 @@ def as_lines(answer: Json) -> list[str]:
         lines.append("the trainer does not answer now: it removes the rest later, or at its next start")
     elif answer["adapter"] is not None:
         name = answer["adapter"]
-        lines.append(f"the adapter {name} and all its versions are gone; it begins anew from the base")
+        lines.append(
+            f"the adapter {name} and all its versions are deleted; it starts again from the base model"
+        )
     return lines + [_about_shared(one) for one in answer["shared"]]
 
 

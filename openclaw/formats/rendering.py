@@ -128,7 +128,7 @@ class ChatFormat:
             with nullcontext() if most is None else self.tokenizer.at_most(most):
                 rendered = renderer.render(prepared, tools=tools or None, add_generation_prompt=True)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            message = f"messages: the chat template of this model cannot write them: {error}"
+            message = f"messages: the chat template of this model rejects them: {error}"
             raise ClientError(message, "messages") from error
         if head is not None:
             return self._with_head(head, rendered)

@@ -157,7 +157,7 @@ class WholeParser:
                 continue
             if not text.startswith(sent):
                 log.warning(
-                    "an answer was read differently after a part of it was sent; the rest is left out"
+                    "the parse of an answer changed after a part of it was sent; the rest is not sent"
                 )
                 continue
             deltas.append(TextDelta(kind, text[len(sent) :]))

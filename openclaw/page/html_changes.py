@@ -116,7 +116,7 @@ async def forget(request: Request) -> Response:
 def _sure(fields: dict[str, str]) -> None:
     """Raises ClientError (400) if the check box was not ticked."""
     if fields.get("sure") != "1":
-        raise ClientError("tick the box first: this cannot be undone", "sure")
+        raise ClientError("check the box first: this cannot be undone", "sure")
 
 
 def _note(request: Request, text: str, was: int | None = None) -> str:

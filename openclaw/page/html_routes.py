@@ -29,9 +29,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 SAID = {
-    "judging": "Your word counts: the turn is judged by it now.",
-    "waiting": "Your hint is kept, and used as soon as something follows this turn.",
-    "recorded": "Your word is kept, but this turn is being trained, was trained, or never will be.",
+    "judging": "Saved: the judge now uses your rating of this turn.",
+    "waiting": "Your hint is saved, and used when the next message follows this turn.",
+    "recorded": "Saved without effect: the same rating was given before, or this turn is being trained, was trained, or "
+    "never will be.",
 }
 """Messages about the effect of a rating, by the status of the feedback."""
 FOR_EVER = "public, max-age=31536000, immutable"

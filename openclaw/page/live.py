@@ -72,7 +72,7 @@ class Changes:
             try:
                 seen_now = await self._source.in_thread(lambda: fingerprint(self._source.store))
             except (StoreError, ClientError) as error:
-                log.info("the page cannot look at the store: %s", error)
+                log.info("the page cannot read the store: %s", error)
                 seen_now = seen
             if seen_now != seen:
                 seen = seen_now

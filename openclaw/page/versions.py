@@ -127,9 +127,9 @@ def gone_back(version: int, answer: Json) -> str:
     if answer.get("status") == "waiting":
         return f"Version {version} goes live as soon as the driver answers."
     if answer.get("status") == "serving":
-        undone = "What newer ones learned is undone when the training step that runs has ended"
-        return f"Version {version} answers again. {undone}; nothing of that step is kept."
-    return f"Version {version} is live again. What newer ones learned is undone."
+        undone = "The newer ones are undone when the running training step has ended"
+        return f"Version {version} answers again. {undone}; the result of that step is discarded."
+    return f"Version {version} is live again. The newer ones are undone."
 
 
 def pinned(version: int | None, answer: Json) -> str:
@@ -137,8 +137,8 @@ def pinned(version: int | None, answer: Json) -> str:
     if answer.get("status") == "waiting":
         return "Done as soon as the driver answers."
     if answer.get("status") == "serving":
-        return f"Version {version} answers. It is pinned when the training step that runs has ended."
-    return "Training goes on." if version is None else f"Version {version} is pinned."
+        return f"Version {version} answers. It is pinned when the running training step has ended."
+    return "Training continues." if version is None else f"Version {version} is pinned."
 
 
 def _content_of(answer: httpx.Response, code: str) -> Json:

@@ -168,7 +168,7 @@ def _keep(server: Server, admin_key: str | None, report: dict[str, Any], first: 
     except ChatError as error:
         if error.status != 409:
             raise
-        _tell(f"the report is not kept: {error}")
+        _tell(f"the report is not saved: {error}")
 
 
 def _nothing(person: str | None, known: Sequence[dict[str, Any]]) -> str:

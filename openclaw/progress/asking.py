@@ -114,7 +114,7 @@ def base_of(
         )
     first = FirstModel(server, admin_key, max_tokens)
     try:
-        return Base(asked(first, items), "the first model, asked now beside the live one", first)
+        return Base(asked(first, items), "the first model, asked now as well as the live one", first)
     except ChatError as error:
         if error.status is None or error.status in NOT_ALLOWED:
             raise

@@ -137,7 +137,7 @@ class StandingArguments:
 ADAPTER = "policy_adapter"
 """Argument of a trainer that trains several adapters in turn: the adapter that a hook is called for."""
 TRUST_BAR = 0.5
-_WITH_TRUST = needs("trust", text="{flag} is read with --trust facts alone; add that, or drop it")
+_WITH_TRUST = needs("trust", text="{flag} works only with --trust facts; add that, or drop it")
 
 
 @dataclass(frozen=True)

@@ -101,4 +101,4 @@ def _take_token_records(pipeline: BatchPipeline) -> None:
         try:
             pipeline.store.token_records.take(Path(run_dir))
         except StoreError as error:
-            log.warning("token records were not taken: %s", error)
+            log.warning("token records could not be moved to the store: %s", error)

@@ -29,6 +29,10 @@ def on_weights_rejected(args: object, rollout_id: int, version: int, rejection: 
     )
     if rejection.get("release"):
         pipeline.store.quarantine.release(version, trainer)
-        log.info("given up for an order version=%d samples=%d", version, samples)
+        log.info(
+            "update discarded for an order, its samples are ready again version=%d samples=%d",
+            version,
+            samples,
+        )
         return
     log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

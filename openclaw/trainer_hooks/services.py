@@ -129,7 +129,7 @@ def checked_services(
     settings, judges = HookSettings.of(args), read(JudgeProcessArguments, args)
     if not judges.method_path:
         raise ConfigError(
-            "--method-path is missing: name what turns a judged turn into a sample, module:attr"
+            "--method-path is missing: give the function that makes a sample from a judged turn, module:attr"
         )
     check_model(Path(settings.trainer.hf_checkpoint))
     # the run folder records the arguments, including these

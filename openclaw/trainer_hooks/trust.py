@@ -51,7 +51,7 @@ def check(settings: HookSettings) -> None:
         return
     if not settings.trainer.custom_reward_post_process_path:
         raise ConfigError(
-            "--trust facts weighs rewards where they are compared: add --custom-reward-post-process-path "
+            "--trust facts weights rewards when they are compared: add --custom-reward-post-process-path "
             "openclaw.trainer_hooks.credit.compare_with_person, or openclaw.methods.rewards.compare_in_batch"
         )
     facts_hook(settings.trust.facts_path)

@@ -35,7 +35,9 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
     gateway = source.gateway
     if gateway is None:
         raise ClientError(
-            "a finished run serves nothing: start it again to try", code="not_serving", status=409
+            "this run has ended and serves nothing: start it again to sample answers",
+            code="not_serving",
+            status=409,
         )
     turn = await source.in_thread(lambda: find(source.store, completion_id))
     if any(message.get("format") == "raw" for message in turn.messages):

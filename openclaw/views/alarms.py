@@ -51,8 +51,8 @@ def _of_loops(source: ViewSource, now: Json) -> dict[str, str]:
     limit = JudgeSettings.judge_neutral_limit
     if judging["scores"] >= JudgeSettings.judge_neutral_window and judging["neutral"] >= limit:
         alarms_by_kind["neutral"] = (
-            f"{judging['neutral']:.0%} of the last {judging['scores']} judgements say nothing: the judge finds "
-            "no sign of what people think; look at some turns, or give another judge (JUDGE_BACKEND)"
+            f"{judging['neutral']:.0%} of the last {judging['scores']} judgements are neutral: the judge finds "
+            "no sign of what people think; look at some turns, or set another judge (JUDGE_BACKEND)"
         )
     alarms_by_kind |= _of_updates(now["training"])
     batch = _batch_size(source.run_dir)
@@ -70,7 +70,7 @@ def _of_updates(training: Json) -> dict[str, str]:
         return {}
     return {
         "gate": f"{refused} of the last {count} updates were rejected or undone: what people say now makes the "
-        "answers worse, or the learning rate is too high; Versions tells of each why, and what it learned from"
+        "answers worse, or the learning rate is too high; the page Versions shows the reason of each, and its turns"
     }
 
 
@@ -78,7 +78,9 @@ def _of_processes(run_dir: Path) -> dict[str, str]:
     dead = [role for role in dead_roles(run_dir) if role in ROLES]
     if not dead:
         return {}
-    return {"processes": f"not running: {', '.join(dead)}. Serving goes on; the run's logs say why"}
+    return {
+        "processes": f"not running: {', '.join(dead)}. Serving continues; the reason is in the run's logs"
+    }
 
 
 def _of_training(source: ViewSource) -> dict[str, str]:
@@ -87,7 +89,7 @@ def _of_training(source: ViewSource) -> dict[str, str]:
     if last.get(f"{GAP}_alarm"):
         return {
             "log_probs": f"trainer and engine disagree on the same weights by {last.get(GAP, 0):.3g} nats a token: "
-            "look at temperature, dtype and chat template"
+            "check temperature, dtype and chat template"
         }
     return {}
 

@@ -59,7 +59,7 @@ async def delete_person(source: ViewSource, person: str) -> Json:
 async def forget(source: ViewSource, wish_id: int) -> None:
     """Deletes a preference. Raises ClientError (404, 409)."""
     if not await source.changeable.forget(wish_id, ADMINISTRATOR):
-        raise ClientError("there is no such wish", "wish", "not_found", 404)
+        raise ClientError("there is no such preference", "wish", "not_found", 404)
 
 
 async def purge(source: ViewSource, days: float) -> Json:

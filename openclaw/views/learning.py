@@ -32,7 +32,7 @@ CHARTS = (
     ),
     Chart(
         "Entropy",
-        "Nats a token: how sure the model is; near 0 it says one thing only.",
+        "Nats a token: how sure the model is; near 0 it always gives the same answer.",
         {"train/entropy": "entropy"},
     ),
     Chart(

@@ -67,7 +67,7 @@ def keep(source: ViewSource, report: Json) -> Path:
     """Writes a report. Raises ClientError (409) without a run folder."""
     if source.run_dir is None:
         raise ClientError(
-            "this server has no run folder (--run-dir) to keep it in", code="no_run", status=409
+            "this server has no run folder (--run-dir) to save the report in", code="no_run", status=409
         )
     path = source.run_dir / FOLDER / f"{time.time_ns():020d}.json"
     write_json(path, report)

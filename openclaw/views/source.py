@@ -131,7 +131,7 @@ class ViewSource:
     def changeable(self) -> Recorder:
         """Returns the recorder for changes. Raises ClientError if changes are not allowed."""
         if not self.writable:
-            message = "this page shows a finished run and changes nothing: start it with --allow-changes"
+            message = "this page is read-only: start it with --allow-changes to change data"
             raise ClientError(message, code="read_only", status=409)
         if self.recorder is None:
             raise _not_recording()

@@ -49,7 +49,7 @@ def test_good_bad_and_hint_commands_are_stored(chat, gateway):
     converse(chat, ["/good", "hi", "/bad", "/hint be formal"])
     assert "there is no answer to rate yet" in chat.shown
     assert gateway.wait_for(lambda: gateway.store.status.counts()["turns"].get("answered") == 1)
-    assert any("judged by your word" in line for line in chat.shown)
+    assert any("the judge now uses your rating" in line for line in chat.shown)
 
 
 def test_private_messages_are_not_stored(chat, gateway):
@@ -65,7 +65,7 @@ def test_private_messages_are_not_stored_later_with_the_history(chat, gateway):
     assert len({turn["session_id"] for turn in turns}) == 2 and len(turns) == 2
     kept = b"".join(path.read_bytes() for path in gateway.buffer.rglob("*") if path.is_file())
     assert b"and in public again" in kept and b"4711" not in kept
-    assert any("no word about it is stored" in line for line in chat.shown)
+    assert any("no rating of it is stored" in line for line in chat.shown)
 
 
 def test_the_new_command_ends_the_session_and_starts_another(chat, gateway):
@@ -179,6 +179,19 @@ def test_each_stage_of_a_turn_has_its_message():
     assert describe(lost).endswith("not trained (expired)") and is_over(lost)
     dropped = {**status, "sample_state": "dropped", "drop_reason": "neutral_score"}
     assert describe(dropped).endswith("not trained (neutral_score)")
+    rejected = {**status, "sample_state": "quarantined", "drop_reason": "KL is 9"}
+    assert describe(rejected).endswith("not trained now, its update was rejected or undone (KL is 9)")
+    assert not is_over(rejected), "it can be released"
+
+
+def test_a_repeated_rating_of_a_judged_turn_is_not_called_too_late(chat, gateway):
+    gateway.says("hello there")
+    converse(chat, ["hi", "/good"])
+    (turn,) = gateway.store.judgements.claim("judge", 1, 60)
+    gateway.store.judgements.finish(turn.id, [], SampleDraft(turn_id=turn.id, reward=1.0))
+    converse(chat, ["/good"])
+    assert "you rated it so before" in chat.shown[-1]
+    assert gateway.store.status.counts()["samples"] == {"ready": 1}
 
 
 def test_an_unexpected_server_is_reported():

@@ -129,7 +129,7 @@ def test_settings_that_openclaw_rejects_are_reverted(gateway, openclaw, capsys):
     (openclaw / "refuse-provider").touch()
     assert _connect(gateway) == 1
     assert _config(openclaw) == OWN
-    assert "the old ones are back: unknown key: models" in capsys.readouterr().err
+    assert "the old ones were restored: unknown key: models" in capsys.readouterr().err
     assert not (openclaw / "state" / "openclaw-rl-connect.json").exists()
 
 
@@ -302,13 +302,13 @@ def test_an_invalid_settings_file_is_not_taken_for_one_with_comments(gateway, op
     (openclaw / "refuse").touch()
     assert _connect(gateway) == 1
     told = capsys.readouterr()
-    assert "OpenClaw finds it wrong too" in told.err and told.out == ""
+    assert "OpenClaw rejects it too" in told.err and told.out == ""
 
 
 def test_earlier_errors_in_the_settings_are_not_attributed_to_connecting(gateway, openclaw, capsys):
     (openclaw / "refuse").touch()
     assert _connect(gateway) == 1
-    assert "wrong as it was before" in capsys.readouterr().err
+    assert "even without the change" in capsys.readouterr().err
     assert _config(openclaw) == OWN and main(["--remove"]) == 1
 
 

@@ -299,7 +299,7 @@ def test_answers_without_the_form_of_the_plain_sentence_are_not_kept(
     )
     demand = Demand(0, {"ann": [Statement("Say hello first.", 0.0, turn.id)]}, frozenset({"ann"}), False)
     night = dreamer.night(demand)
-    assert night.dreams == {} and f"the wish of turn {turn.id} asks, even if a plain sentence" in caplog.text
+    assert night.dreams == {} and f"the wish of turn {turn.id}, even if a plain sentence" in caplog.text
     again = dreamer.night(dataclasses.replace(demand, rollout_id=1))
     assert again.dreams == {} and again.sampled < night.sampled
 
@@ -402,7 +402,7 @@ def test_without_an_engine_a_batch_uses_earlier_samples(
     without = Dreamer(store, SETTINGS, "trainer", prompts, lambda: ["http://127.0.0.1:9"], lonely)
     night = without.night(demand(0, "Shorter, please."))
     assert not night.dreams and not night.bank and night.step("seed", 5, 6) == ([], [])
-    assert "rollout 0 goes without new dreams" in caplog.text and len(caplog.records) == 1
+    assert "rollout 0 gets no new dreams" in caplog.text and len(caplog.records) == 1
     dreamer.night(demand(1, "Shorter, please."))
     assert without.night(demand(2, "Shorter, please.")).dreams
 
@@ -472,7 +472,7 @@ def test_a_wish_with_which_the_teacher_loses_facts_has_no_dreams(
     monkeypatch.setattr(dreamer, "_checked", checked)
     night = dreamer.night(demand(0, "Say hello first."))
     assert not night.dreams and set(night.weights.values()) == {0.0}
-    assert "it is not dreamt of" in caplog.text and "hello" not in caplog.text
+    assert "its dreams are not used" in caplog.text and "hello" not in caplog.text
     assert night.step("seed", 4, 4) == ([], [])
 
 

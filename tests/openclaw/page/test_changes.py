@@ -67,7 +67,7 @@ def test_a_user_rating_replaces_the_judges_score(
     answer = browser.post("/page/turn/verdict", data=given)
     assert answer.status_code == 303 and "said=judging" in answer.headers["location"]
     page = browser.get(answer.headers["location"]).text
-    assert "Your word counts" in page and "say it in German" in page
+    assert "the judge now uses your rating" in page and "say it in German" in page
     judgements = gateway.store.feedback.judgements_of(gateway.turn(completion).id)
     assert [(one.kind, one.score) for one in judgements] == [("eval", -1.0), ("hint", 1.0)]
     assert (
@@ -269,7 +269,7 @@ def test_a_version_is_pinned_and_two_are_compared(
     answer = browser.post("/page/versions/pin", data={"version": "1"})
     assert answer.status_code == 303 and asked == [{"pin": 1}]
     assert "Version 1 is pinned." in browser.get(answer.headers["location"]).text
-    assert "Training goes on." in browser.get(browser.post("/page/versions/pin").headers["location"]).text
+    assert "Training continues." in browser.get(browser.post("/page/versions/pin").headers["location"]).text
     assert asked == [{"pin": 1}, {"pin": None}]
     view = browser.get("/page/versions/diff", params={"a": 1, "b": 2}).text
     assert "On the way to version 2" in view and "what is 2+2?</textarea>" in view

@@ -100,7 +100,7 @@ def test_the_table_fits_a_hundred_columns() -> None:
         "time": 0.0,
         "model": "m",
         "live": 3,
-        "base": "the first model, asked now beside the live one " * 4,
+        "base": "the first model, asked now as well as the live one " * 4,
         "prompted": "the first model with all wishes in its prompt",
         "rows": as_json(rows_of(measured, wishes)),
         "summary": summary_of(measured, wishes),

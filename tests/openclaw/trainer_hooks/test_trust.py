@@ -344,9 +344,12 @@ def test_without_the_flag_trust_is_not_computed(store: RolloutStore, say: Say, a
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"trust": "none", "facts_path": None, "trust_bar": 0.3}, "--trust-bar is read with --trust facts"),
-        ({"trust": "none", "facts_path": "a:b"}, "--facts-path is read with --trust facts"),
-        ({"custom_reward_post_process_path": None}, "weighs rewards where they are compared"),
+        (
+            {"trust": "none", "facts_path": None, "trust_bar": 0.3},
+            "--trust-bar works only with --trust facts",
+        ),
+        ({"trust": "none", "facts_path": "a:b"}, "--facts-path works only with --trust facts"),
+        ({"custom_reward_post_process_path": None}, "weights rewards when they are compared"),
         ({"facts_path": "no_such_module:function"}, "--facts-path no_such_module"),
         ({"facts_path": f"{__name__}:RIGHT"}, "is not a function"),
     ],
