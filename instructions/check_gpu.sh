@@ -128,7 +128,7 @@ check_engine() {
     [ "$ENGINE" != sglang ] || check_kernels
     return
   fi
-  missing "$NAME in $ENGINE_PY" "a launch script installs it into $VENV-$ENGINE where $VARIABLE is not set; or: python3 -m venv .venv-$ENGINE && .venv-$ENGINE/bin/pip install -r instructions/requirements-$ENGINE.txt; export $VARIABLE=$ROOT/.venv-$ENGINE/bin/python"
+  missing "$NAME in $ENGINE_PY" "a launch script installs it into $VENV-$ENGINE if $VARIABLE is not set; or: python3 -m venv .venv-$ENGINE && .venv-$ENGINE/bin/pip install -r instructions/requirements-$ENGINE.txt; export $VARIABLE=$ROOT/.venv-$ENGINE/bin/python"
   command -v c++ >/dev/null || command -v g++ >/dev/null || missing "C++ compiler for the engine's kernels" "apt-get install g++"
 }
 
@@ -144,7 +144,7 @@ check_kernels() {
       missing "for SGLang's kernels: ${problem%%:*}" "${problem#*: }"
     fi
   done <"$ANSWERS/toolchain"
-  [ "$found" = 1 ] || note "the parts of SGLang's compiler could not be looked at ($CHECKER)"
+  [ "$found" = 1 ] || note "the parts of SGLang's compiler could not be checked ($CHECKER)"
   if value_of engine kernels >/dev/null; then
     good "sgl_kernel loads"
   elif too_slow engine; then
@@ -160,9 +160,9 @@ check_model() {
   if [ -z "$folder" ]; then
     note "no HF_CKPT: a script looks for its model in models/NAME (hf download Qwen/NAME --local-dir models/NAME)"
   elif [ ! -f "$folder/config.json" ]; then
-    missing "model in $folder (no config.json)" "HF_CKPT is the folder of a Hugging Face model: hf download Qwen/Qwen3-4B-Thinking-2507 --local-dir $folder"
+    missing "model in $folder (no config.json)" "set HF_CKPT to the folder of a Hugging Face model: hf download Qwen/Qwen3-4B-Thinking-2507 --local-dir $folder"
   elif ! compgen -G "$folder/*.safetensors" >/dev/null; then
-    missing "weights in $folder (no *.safetensors)" "the same hf download again: it goes on where it stopped"
+    missing "weights in $folder (no *.safetensors)" "run the same hf download again, which resumes it"
   else
     good "model $folder"
   fi
@@ -172,7 +172,7 @@ check_model() {
 check_port() {
   local port=${PORT:-30000}
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    missing "port $port (another program listens there)" "stop it, or export PORT=another one"
+    missing "port $port (another program listens there)" "stop it, or set PORT to another one"
   else
     good "port $port is free"
   fi

@@ -18,11 +18,11 @@ master_addr() { echo "${MASTER_ADDR:-${MLP_WORKER_0_HOST:-}}"; }
 check_cluster_values() {
   local name
   for name in NODE_RANK SLURM_NODEID MLP_ROLE_INDEX; do whole "$name" 0; done
-  whole JOIN_TIMEOUT 1 ': give whole seconds, 1 or more'
+  whole JOIN_TIMEOUT 1 ' of seconds'
   RAY_PORT=${RAY_PORT:-6379}
   check_port_number "$RAY_PORT" RAY_PORT
   [ "$NNODES" = 1 ] || [ "${SERVES:-1}" = 0 ] || [ "$RAY_PORT" != "$PORT" ] || die "RAY_PORT and PORT are both $PORT: Ray and the gateway need different ports"
-  case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is not an address: give HOST:PORT of a Ray that runs" ;; esac
+  case ${RAY_ADDRESS:-} in *[!a-zA-Z0-9_.:/%-]*) die "RAY_ADDRESS=$RAY_ADDRESS is not an address: give HOST:PORT of a running Ray cluster" ;; esac
   case $(master_addr) in
     *[!a-zA-Z0-9_.:%-]*) die "MASTER_ADDR=$(master_addr) is not an address: give the IP address or the name of the first machine" ;;
     *:*:*) ;; # IPv6
@@ -35,9 +35,9 @@ joins_cluster() { [ "$NNODES" != 1 ] && [ -z "${RAY_ADDRESS:-}" ] && [ "$(node_r
 # check_roles: refuses roles and lists of GPUs that a Ray which runs already cannot follow.
 check_roles() {
   [ -n "${RAY_ADDRESS:-}" ] || return 0
-  [ "${NODE_RANK:-0}" = 0 ] || die "NODE_RANK=$NODE_RANK: RAY_ADDRESS names a Ray that runs already, so start the script once," \
-    "on a machine of that Ray; or unset RAY_ADDRESS, and the scripts start a Ray of their own"
-  [ -z "${TRAIN_GPUS:-}" ] || die "TRAIN_GPUS lists GPUs, and in a Ray that runs already (RAY_ADDRESS) Ray chooses them:" \
+  [ "${NODE_RANK:-0}" = 0 ] || die "NODE_RANK=$NODE_RANK: RAY_ADDRESS names a running Ray cluster, so start the script once," \
+    "on a machine of that cluster; or unset RAY_ADDRESS, and the scripts start Ray themselves"
+  [ -z "${TRAIN_GPUS:-}" ] || die "TRAIN_GPUS lists GPUs, but in a running Ray cluster (RAY_ADDRESS) Ray chooses them:" \
     "give counts, ACTOR_GPUS, ROLLOUT_GPUS and PRM_GPUS"
 }
 
@@ -86,7 +86,7 @@ run_driver_in_cluster() {
   DRIVER_PID=$!
   while alive "$DRIVER_PID"; do
     if ! alive "$RAY_PID"; then
-      echo "Ray's head has ended; it is started again, and what serves goes on" >&2
+      echo "Ray's head has ended and is started again; serving continues" >&2
       start_head
     fi
     sleep 2 & wait $!
@@ -102,9 +102,9 @@ cluster_problem() {
   if [ -z "$(master_addr)" ]; then
     echo "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine, by which the others reach it"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
-    echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a network of your own)"
+    echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a private network)"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -r "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" ]; then
-    echo "RAY_AUTH_TOKEN_PATH=${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token} cannot be read: give the file of the secret that all machines have"
+    echo "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token} cannot be read: set RAY_AUTH_TOKEN_PATH to the file of the secret that all machines share"
   else
     run_module slime.plan.master "$(master_addr)" "$RAY_PORT" "$(node_rank)"
   fi
@@ -162,8 +162,8 @@ meet_cluster() {
 
 # not_met STATUS: 2 if the missing parts were reported; anything else is Ray's own end of a process that it keeps waiting.
 not_met() {
-  [ "$1" = 2 ] || die "the Ray at $RAY_ADDRESS listens and does not answer: ray status --address $RAY_ADDRESS on its" \
-    "head has the reason; start it again, or unset RAY_ADDRESS and let the script start its own"
+  [ "$1" = 2 ] || die "Ray at $RAY_ADDRESS accepts connections but does not answer: run ray status --address $RAY_ADDRESS" \
+    "on its head for the reason; start Ray again, or unset RAY_ADDRESS and let the script start it"
   exit 2
 }
 

@@ -67,7 +67,7 @@ install_env() {
   fi
   make_venv
   install_torch
-  echo "installing what $(basename "${!#}") names (about 200 MB; a minute or two)" >&2
+  echo "installing the packages of $(basename "${!#}") (about 200 MB; a minute or two)" >&2
   for file in "$@"; do
     install_locked trainer "$file"
   done
@@ -126,7 +126,7 @@ make_venv() {
     die "$VENV is not a Python environment with pip: delete it, and it is created again; or set VENV to another folder"
   fi
   python=$(find_python)
-  echo "setting up $VENV (once; a minute or a few, by the speed of the line)" >&2
+  echo "setting up $VENV (once; takes one to a few minutes)" >&2
   mkdir -p "$VENV"
   : >"$unfinished"
   "$python" -m venv "$VENV"

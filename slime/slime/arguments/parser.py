@@ -194,7 +194,7 @@ OTHER_WORDS = {
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     if word[:1] in "\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}":
-        return f"{word!r} begins with a dash of a text, not of a flag; write --{word.lstrip(word[0] + '-')}"
+        return f"{word!r} begins with a typographic dash; write --{word.lstrip(word[0] + '-')}"
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]
