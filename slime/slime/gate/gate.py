@@ -238,7 +238,11 @@ class CandidateGate:
         reason = too_few_right({"right": right}, self.history.right, self.args)
         if reason is None:
             return
-        logger.warning("version %d, which is live, became worse undetected: %s", live.version, reason)
+        logger.warning(
+            "the live version %d became worse, and the check after its switch missed it: %s",
+            live.version,
+            reason,
+        )
         if not self.go_back_from(live.version, reason):
             self.history.right = right
 

@@ -43,7 +43,7 @@ class OrderFirst(CandidateRejected):
 
     def __init__(self, order: VersionOrder) -> None:
         version = "" if order.version is None else f" {order.version}"
-        super().__init__(f"given up unexamined, for an order came: {order.action}{version}", STAGE)
+        super().__init__(f"not examined, because an order came first: {order.action}{version}", STAGE)
         self.release = not order.drop_turns
 
 

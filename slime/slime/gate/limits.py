@@ -84,18 +84,21 @@ def bad_answers(
     one = 1 / measurements["answers"]
     for name, what in SHARES.items():
         if measurements[name] > live[name] + max(WORSE, one):
-            return f"{measurements[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
+            return f"{measurements[name]:.0%} of the answers {what}, {live[name]:.0%} of those of the live weights"
     least, most = lengths_allowed(live)
     error, live_error = (of.get("length_error", math.inf) for of in (measurements, live))
     least -= ERRORS * math.hypot(error, LENGTHS[0] * live_error)
     most += ERRORS * math.hypot(error, LENGTHS[1] * live_error)
     if not least <= measurements["length"] <= most:
-        return f"answers have {measurements['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
+        return (
+            f"answers have {measurements['length']:.0f} tokens on average, those of the live weights "
+            f"{live['length']:.0f}"
+        )
     by_chance = ERRORS * math.hypot(*(of.get("surprise_error", math.inf) for of in (measurements, live)))
     if not abs(measurements["surprise"] - live["surprise"]) <= max(SURPRISE, by_chance):
         return (
-            f"the candidate's own tokens are {measurements['surprise']:.2g} nats unlikely, "
-            f"the live ones {live['surprise']:.2g}"
+            f"the mean surprise of the candidate's own tokens is {measurements['surprise']:.2g} nats, of the live "
+            f"weights' {live['surprise']:.2g}"
         )
     return too_few_right(measurements, best, args)
 
@@ -140,8 +143,8 @@ def lost_more(what: str, reference: Outcomes, now: Outcomes, part: str, args: Ga
         return None
     lost, gained = lost_and_gained(reference, now)
     return (
-        f"{lost} {what} that an earlier version could do, {gained} are gained: "
-        f"by chance in {chance_of(lost, gained):.2g} of updates"
+        f"{lost} {what}, unlike by an earlier version; {gained} improved: by chance this happens in "
+        f"{chance_of(lost, gained):.2g} of updates"
     )
 
 
@@ -150,13 +153,13 @@ def lost_facts(lost: int, asked: int, args: GateArguments) -> str | None:
     chance = at_least(lost, asked, CHANCE)
     if chance > SPLIT["fact"] * args.gate_false_alarms:
         return None
-    return f"{lost} of {asked} facts that the model knew are lost: by chance in {chance:.2g} of updates"
+    return f"{lost} of {asked} facts that the model knew are lost: by chance this happens in {chance:.2g} of updates"
 
 
 def too_few_right(measurements: dict[str, float], best: float | None, args: GateArguments) -> str | None:
     if "right" in measurements and best is not None and measurements["right"] < best - args.gate_max_wrong:
         return (
-            f"{measurements['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
+            f"{measurements['right']:.0%} of the questions are answered right, by the best version {best:.0%}"
         )
     return None
 

@@ -91,7 +91,7 @@ def shorten(
         share = share_within(measurements, args, power=1 if tried else 2)
         if share == 1:
             break
-        logger.info("the step is shrunk to %.3g of its length: %s", share, measurements)
+        logger.info("the update is scaled to %.3g of its length: %s", share, measurements)
         trainers.shrink(share)
         measurements["step_share"] *= share
         if "change" in measurements:

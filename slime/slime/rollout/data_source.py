@@ -87,7 +87,7 @@ class RolloutDataSource(DataSource):
     def __init__(self, args: GenerationSide) -> None:
         super().__init__(args)
         if args.prompt_data is None:
-            raise ConfigError(f"{type(self).__name__} reads --prompt-data; none is given")
+            raise ConfigError(f"{type(self).__name__} needs --prompt-data")
         self.dataset = load_dataset(training_spec(args))
         self.epoch = self.offset = self.group_index = self.sample_index = 0
         self.order = self._order_of(0)

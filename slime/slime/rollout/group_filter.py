@@ -97,7 +97,7 @@ class GroupFilter:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.in_a_row.most_common())
         last = f"; the last failure was {self.last_failure}" if self.last_failure else ""
         return DataError(
-            f"{self.in_a_row.total()} groups in a row were dropped ({reasons}){last}; look at prompts, reward and "
+            f"{self.in_a_row.total()} groups in a row were dropped ({reasons}){last}; check prompts, reward and "
             "filter, or raise --rollout-drop-limit"
         )
 

@@ -127,7 +127,10 @@ def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
             before = plain.render([QUESTION], answer_next=False)
             text = plain.render([QUESTION, *chunk], answer_next=False)
             if not text.startswith(before):
-                raise ConfigError("the chat template shows a message differently when another follows it")
+                raise ConfigError(
+                    "the chat template renders a message differently when another follows it; use another "
+                    "--loss-mask-type"
+                )
             text = text[len(before) :]
         passages.append(Passage(text, renderer.answers(text, chunk)))
     return passages
@@ -153,9 +156,11 @@ def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:
     """Returns the conversation before the last answer as a prompt, then its unchanged content, then the end token."""
     *before, answer = messages
     if answer["role"] != "assistant" or not isinstance(answer.get("content"), str):
-        raise DataError("distill_qwen trains on the last message, which must be a text of the assistant")
+        raise DataError(
+            "--loss-mask-type distill_qwen trains on the last message, which must be a text of the assistant"
+        )
     if not before:
-        raise DataError("distill_qwen needs a message before the answer")
+        raise DataError("--loss-mask-type distill_qwen needs a message before the answer")
     prompt, content = renderer.render(before, answer_next=True), answer["content"]
     opened = prompt.rstrip().endswith("<think>")
     if opened and content.lstrip().startswith("<think>"):

@@ -88,7 +88,7 @@ class SampleRunner:
         except EnvironmentAway as error:
             return failed(before, "environment", error)
         except Exception as error:  # any exception of a user's function or reward is data about the sample
-            logger.exception("generating or hooks of sample %s", before.index)
+            logger.exception("generation, a hook or the reward failed for sample %s", before.index)
             return failed(before, type(error).__name__, error)
 
     async def _generated(self, sample: Sample) -> Any:

@@ -71,6 +71,10 @@ def test_inverse_square_root_decays_from_the_end_of_the_warm_up_to_the_minimum()
         ({"lr_decay_style": "WSD", "lr_decay_iters": 5, "lr_wsd_decay_iters": 6}, "--lr-wsd-decay-iters"),
         ({"lr_wsd_decay_iters": 6}, "need --lr-decay-style WSD"),
         ({"lr_warmup_fraction": 0.5, "lr_warmup_iters": 3, "lr_decay_iters": 9}, "set the same value"),
+        (
+            {"lr_decay_style": "linear", "lr_warmup_fraction": 0.9, "lr_decay_iters": 4},
+            "--lr-warmup-fraction 0.9 leaves no step for the decay, which ends after 4 steps",
+        ),
     ],
 )
 def test_flags_that_contradict_are_refused(changes: dict[str, Any], complaint: str) -> None:

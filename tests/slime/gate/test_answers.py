@@ -175,7 +175,7 @@ def test_a_version_found_worse_later_is_rolled_back_automatically(
     order = run.orders.waiting()
     assert order is not None
     assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
-    assert order.reason == "gate: 75% of the questions are answered right, of the best version 100%"
+    assert order.reason == "gate: 75% of the questions are answered right, by the best version 100%"
     with pytest.raises(CandidateRejected, match="an order came: rollback 4"):
         run.publish(engine)
 
@@ -190,7 +190,7 @@ def test_a_regression_missed_while_no_engine_answered_is_rolled_back_with_the_ne
     assert run.live.version == 5 and run.orders.waiting() is None
     engine.is_away, run.gate.answers.at = False, 0
     with pytest.raises(
-        CandidateRejected, match="75% of the questions are answered right, of the best version 100%"
+        CandidateRejected, match="75% of the questions are answered right, by the best version 100%"
     ):
         run.publish(engine)
     order = run.orders.waiting()
@@ -210,7 +210,7 @@ def test_without_a_better_version_training_continues_from_the_worse_live_one(
     assert run.orders.waiting() is None
     assert run.publish(engine)["right"] == 6 / 8
     with pytest.raises(
-        CandidateRejected, match="62% of the questions are answered right, of the best version 75%"
+        CandidateRejected, match="62% of the questions are answered right, by the best version 75%"
     ):
         run.publish(engine)
 

@@ -225,7 +225,7 @@ def test_candidate_answers_are_compared_with_cached_answers_of_the_live_weights(
     assert engine.asked == [(3, 2), (4, 2), (4, 2)]
     engine.wrong = (4,)
     with pytest.raises(
-        CandidateRejected, match="0% of the questions are answered right, of the best version"
+        CandidateRejected, match="0% of the questions are answered right, by the best version"
     ):
         gate.examine(trainers, CANDIDATE, LIVE, [engine])
 

@@ -71,7 +71,7 @@ def check_engine(args: Arguments) -> None:
         check_broadcast(args)
     if args.update_weight_transport == "tensor" and not os.access(SHARED_MEMORY, os.W_OK):
         raise ConfigError(
-            f"--update-weight-transport tensor: there is no {SHARED_MEMORY} to share memory by; use disk"
+            f"--update-weight-transport tensor: {SHARED_MEMORY} does not exist or cannot be written; use disk"
         )
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine, "TP"),
@@ -139,7 +139,9 @@ def check_gate_engine(args: Arguments) -> None:
             f"--gate-engine {text}: give auto, serving, cpu, or the HOST:PORT of a spare engine"
         ) from None
     if args.gate_engine in args.rollout_external_engine_addrs:
-        raise ConfigError(f"--gate-engine {text}: this engine serves, and candidates would answer people")
+        raise ConfigError(
+            f"--gate-engine {text}: this engine serves, so candidates would answer people; name a spare engine"
+        )
 
 
 def engine_url(address: str) -> str:

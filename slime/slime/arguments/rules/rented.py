@@ -18,8 +18,8 @@ TOGETHER = (
     "--train-backend {train} and --rollout-backend {rollout}: a model at a service is trained and sampled there; take "
     "rented for both"
 )
-OF_THE_SERVICE = "which adapters there are besides their rank is the service's; drop it"
-NO_DISTRIBUTION = "a service gives log-probs of the sampled tokens alone"
+OF_THE_SERVICE = "the service lets a run choose only the rank of an adapter; drop it"
+NO_DISTRIBUTION = "a service returns log-probs only of the sampled tokens"
 LACKING = {
     "lora_alpha": OF_THE_SERVICE,
     "lora_dropout": OF_THE_SERVICE,

@@ -99,14 +99,16 @@ def check_evaluation(args: Arguments) -> None:
     if args.eval_interval is not None and not datasets and not args.eval_function_path:
         raise ConfigError("--eval-interval needs --eval-prompt-data, --eval-config or --eval-function-path")
     if datasets and args.group_rm:
-        raise ConfigError("rewards of a whole group (--group-rm) are for training; evaluate without them")
+        raise ConfigError(
+            "--group-rm rewards whole groups, which evaluation does not have; drop it or the evaluation data"
+        )
 
 
 def check_judge(args: Arguments) -> None:
     """Rejects judging of agents' steps without a judge. Raises ConfigError."""
     if args.prm_enable and not (args.prm_num_gpus or args.prm_router_ip or args.prm_url):
         raise ConfigError(
-            "--prm-enable has no judge: give --prm-num-gpus for engines of the run's own, --prm-router-ip and "
+            "--prm-enable has no judge: give --prm-num-gpus for engines of this run, --prm-router-ip and "
             "--prm-router-port for one that runs elsewhere, or --prm-url and --prm-model for an API"
         )
 

@@ -138,12 +138,16 @@ def _resolve_end(args: Arguments) -> None:
 
 
 def _resolve_warmup(args: Arguments) -> None:
+    source = f"--lr-warmup-iters {args.lr_warmup_iters}"
     if args.lr_warmup_fraction is not None:
         assert args.lr_decay_iters is not None
+        source = f"--lr-warmup-fraction {args.lr_warmup_fraction:g}"
         args.lr_warmup_iters = round(args.lr_warmup_fraction * args.lr_decay_iters)
         args.lr_warmup_fraction = None
     if args.lr_decay_style in WITH_END and (args.lr_decay_iters or 0) <= args.lr_warmup_iters:
-        raise ConfigError(f"--lr-warmup-iters {args.lr_warmup_iters} leaves no step to decay in")
+        raise ConfigError(
+            f"{source} leaves no step for the decay, which ends after {args.lr_decay_iters or 0} steps"
+        )
 
 
 def _resolve_stable(args: Arguments) -> None:

@@ -28,8 +28,8 @@ def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         raise RewardError(
-            f"ifbench cannot check {', '.join(unknown)}: text alone does not decide it; leave such prompts out, "
-            f"or bring --custom-rm-path. It can check {', '.join(CHECKS)}"
+            f"ifbench cannot check {', '.join(unknown)}: text alone does not decide it; remove such prompts, "
+            f"or use --custom-rm-path. It can check {', '.join(CHECKS)}"
         )
     final = (after_thinking(response) or response).strip()
     return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, parameters, strict=True)))

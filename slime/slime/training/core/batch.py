@@ -122,7 +122,7 @@ def check_hints(samples: Sequence[Sample]) -> None:
     for sample in samples:
         if not sample.teacher_tokens_candidates and sample.effective_response_length:
             raise DataError(
-                f"sample {sample.index!r} has no hint, so no teacher; this loss has nothing else to train"
+                f"sample {sample.index!r} has no hint, so no teacher; this loss trains only on a teacher"
             )
 
 

@@ -161,8 +161,8 @@ class Mismatch:
         gap = metrics[METRIC]
         if gap > limit:
             logger.warning(
-                "trainer and engine disagree on the same weights by %.3f nats a token (limit %.3f); look at "
-                "temperature, dtype and chat template, or weigh tokens with --use-tis",
+                "trainer and engine disagree on the same weights by %.3f nats a token (limit %.3f); check "
+                "temperature, dtype and chat template, or weight tokens with --use-tis",
                 gap,
                 limit,
             )

@@ -132,19 +132,21 @@ def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False
         sample.validate()
         if sample.images and not sees:
             raise DataError(
-                f"sample {sample.index!r} has images, which the model that is trained does not take"
+                f"sample {sample.index!r} has images, but the trained model does not support images"
             )
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
         ids = chain(sample.tokens, sample.next_tokens)
         unknown = [token for token in ids if not 0 <= token < vocabulary]
         if unknown:
-            raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
+            raise DataError(
+                f"sample {sample.index!r} has token id {unknown[0]}, but the model has {vocabulary} tokens"
+            )
         read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
         lacking = next((token for token in read if not 0 <= token < vocabulary), None)
         if lacking is not None:
             raise DataError(
-                f"sample {sample.index!r}: its teacher has token {lacking}, the model {vocabulary} tokens"
+                f"sample {sample.index!r}: its teacher has token id {lacking}, but the model has {vocabulary} tokens"
             )
 
 

@@ -52,8 +52,8 @@ class Reference:
         self.model.requires_grad_(self.follows)  # checkpoints contain only trainable weights
         if self.follows and self.model.shapes() != policy.shapes():
             raise ConfigError(
-                f"--ref-update-interval: the model in {args.ref_load} has another shape than the policy and cannot "
-                "take over its weights"
+                f"--ref-update-interval: the model in {args.ref_load} has tensors of other shapes than the "
+                "policy and cannot take over its weights"
             )
 
     @property

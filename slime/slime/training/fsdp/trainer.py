@@ -59,14 +59,12 @@ class FSDPLearner(Learner[Module]):
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
         if not math.isfinite(loss):
-            raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+            raise TrainError(f"{where}: the loss is {loss}; the step was not applied")
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         total = get_total_norm([p.grad for p in parameters if p.grad is not None])
         norm = total.full_tensor() if isinstance(total, DTensor) else total
         if not bool(torch.isfinite(norm)):
-            raise TrainError(
-                f"{where}: the gradient's norm is {float(norm)}; the step was refused and not applied"
-            )
+            raise TrainError(f"{where}: the gradient's norm is {float(norm)}; the step was not applied")
         if max_norm > 0:
             clip_grads_with_norm_(parameters, max_norm, norm)
         return float(norm)

@@ -191,7 +191,8 @@ def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
     if config.model_type not in MIXTURES:
         if ranks > 1:
             raise ConfigError(
-                f"--expert-model-parallel-size {ranks} deals experts to ranks; a {config.model_type} has none, drop it"
+                f"--expert-model-parallel-size {ranks} distributes experts over ranks, but a {config.model_type} "
+                "has none; drop it"
             )
         return {}
     if args.use_lora and config.model_type == "qwen2_moe":

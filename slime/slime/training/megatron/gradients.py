@@ -108,10 +108,10 @@ class Gradients:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
         """
         if not math.isfinite(loss):
-            raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+            raise TrainError(f"{where}: the loss is {loss}; the step was not applied")
         norm = self._norm()
         if not math.isfinite(norm):
-            raise TrainError(f"{where}: the gradient's norm is {norm}; the step was refused and not applied")
+            raise TrainError(f"{where}: the gradient's norm is {norm}; the step was not applied")
         factor = max_norm / (norm + 1e-6)
         if max_norm > 0 and factor < 1:
             for piece in self.masters.pieces:
