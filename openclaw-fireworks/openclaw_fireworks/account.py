@@ -29,7 +29,7 @@ def read_key() -> str:
         raise ConfigError("no key: export FIREWORKS_API_KEY=fw_..., from fireworks.ai/account/api-keys")
     if not key.isascii() or any(mark.isspace() for mark in key):
         raise ConfigError(
-            "FIREWORKS_API_KEY is not a key: it contains spaces or letters that no header takes"
+            "FIREWORKS_API_KEY is not a key: it contains spaces or characters that are not allowed in a header"
         )
     return key
 

@@ -16,7 +16,7 @@ FILE = "fireworks.json"
 READY_SECONDS = 1800.0
 DRAIN = "SYNC"
 """Requests in progress finish with their old weights before new ones are loaded."""
-IN_USE = "deployment {name} is another run's, it has {holder}: set DEPLOYMENT_ID to another name, or RUN_DIR to its run"
+IN_USE = "deployment {name} is in use by another run ({holder}): set DEPLOYMENT_ID to another name, or RUN_DIR to its run"
 
 
 @dataclass(frozen=True)
@@ -104,4 +104,6 @@ def _read(folder: Path) -> Rented | None:
     try:
         return Rented(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{path} does not name what this run has rented: {error}") from error
+        raise ConfigError(
+            f"{path} is not a valid record of the deployment that this run rents: {error}"
+        ) from error

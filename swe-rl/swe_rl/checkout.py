@@ -263,7 +263,7 @@ def parsed(done: Finished, secret: str) -> Verdicts:
     problem = (
         done.error
         or (FOOLED if fooled else "")
-        or ("" if ended else f"the tests came to no end (exit code {done.exit_code}): {done.output[-400:]}")
+        or ("" if ended else f"the tests did not finish (exit code {done.exit_code}): {done.output[-400:]}")
     )
     return Verdicts(outcomes, why, ended and done.error is None, problem, done.exit_code)
 

@@ -94,8 +94,13 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
         box.busy_since = time.monotonic()
         outcome = _line(box, key, task.test_seconds + GRACE)
         if outcome is None:
-            ended = box.over or f"what the tests ran on ended them (exit code {box.exit_code(1.0)})"
-            return Verdict(0, total, (ended,), late=box.over is None and box.exit_code() is None)
+            reason, code = box.over, box.exit_code(1.0)
+            late = reason is None and code is None
+            if late:
+                reason = f"not done after {task.test_seconds:g} s, and without a report"
+            return Verdict(
+                0, total, (reason or f"a program ended the tests' process (exit code {code})",), late=late
+            )
     return _read(outcome, task) if task.test_names else _read_script(outcome, task)
 
 
@@ -148,7 +153,7 @@ def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
         EnvironmentAway: they time out or give no reward there either, so this machine or the task is at fault.
     """
     if changed := changed_input(task.inputs, workspace, fresh):
-        return Verdict(0, len(task.test_names) or 1, (f"inputs: {changed} is not as it was given",))
+        return Verdict(0, len(task.test_names) or 1, (f"inputs: {changed} was changed",))
     results = run_tests(task, workspace)
     if not (results.late or results.silent):
         return results

@@ -217,7 +217,7 @@ def test_a_start_installs_the_configured_tracker(tmp_path: Path, free_port: str)
         ([], "the following arguments are required: --model-path"),
         (["--model-path", "/nope"], "/nope contains no config.json"),
         (["--model-path", str(TINY), "--compare", "/nope"], "/nope contains no config.json"),
-        (["--model-path", str(TINY), "--eval-tasks", "chess"], "chess: choose of conversation, wishes"),
+        (["--model-path", str(TINY), "--eval-tasks", "chess"], "chess: choose from conversation, wishes"),
         (["--model-path", str(TINY), "--num-problems", "0"], "give a whole number, 1 or more"),
         (["--model-path", str(TINY), "--dataset", "/nope.jsonl"], "there is no file /nope.jsonl"),
         (["--model-path", str(TINY), "--output", "/nope/report"], "there is no folder /nope"),

@@ -157,7 +157,7 @@ def test_inputs_are_compared_by_content(write_task: Write, trick: str) -> None:
     (task.path / "task.yaml").write_text(INPUTS)
     found = worked(FolderTask(read_task(task.path)), trick)
     assert found.solved is (trick == "true")
-    assert found.solved or "is not as it was given" in found.failures[0]
+    assert found.solved or "was changed" in found.failures[0]
 
 
 REWARD = '#!/bin/bash\nif [ "$(bash /app/go.sh)" = done ]; then r=1; else r=0; fi\necho $r > /logs/verifier/reward.txt\n'

@@ -62,6 +62,18 @@ def test_a_program_that_hangs_the_tests_fails_the_task(write_task: Write) -> Non
     assert found.late and found.passed == 0 and "not done after 1.5 s" in found.failures[0]
 
 
+def test_a_runner_that_never_reports_is_late_and_no_exit_code_is_invented(
+    write_task: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "GRACE", 1.0)
+    blocks = (
+        "import os, signal, time\n\ndef test_it():\n    if os.path.exists('/app/stay'):\n"
+        "        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n        time.sleep(600)\n"
+    )
+    found = worked(FolderTask(write_task(blocks, seconds=1.0)), "touch stay")
+    assert found.late and found.failures == ("not done after 1 s, and without a report",)
+
+
 def test_tests_that_hang_by_themselves_are_not_a_failed_task(write_task: Write) -> None:
     hangs = "def test_it():\n while True:\n  try:\n   while True: pass\n  except Exception: pass\n"
     with pytest.raises(EnvironmentAway, match="on an untouched workspace either"):

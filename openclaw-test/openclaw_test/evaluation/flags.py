@@ -56,7 +56,7 @@ def model(text: str) -> Path:
 def tasks(text: str) -> list[str]:
     names = [task.strip() for task in text.split(",") if task.strip()]
     if not names or not set(names) <= set(TASKS):
-        raise argparse.ArgumentTypeError(f"{text}: choose of {', '.join(TASKS)}")
+        raise argparse.ArgumentTypeError(f"{text}: choose from {', '.join(TASKS)}")
     return names
 
 

@@ -263,7 +263,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except httpx.HTTPError as error:
-        sys.exit(f"error: the server went away: {error}")
+        sys.exit(f"error: lost the connection to the server: {error}")
 
 
 if __name__ == "__main__":

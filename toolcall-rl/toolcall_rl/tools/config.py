@@ -112,7 +112,7 @@ def _source(where: str, entry: object) -> Source:
         if name not in known:
             raise ConfigError(f"{where}: a {kind} tool has no setting {name!r}; known: {', '.join(known)}")
         if not isinstance(value, known[name]) or isinstance(value, bool):
-            raise ConfigError(f"{where}: {name} is of the wrong kind: {value!r:.80}")
+            raise ConfigError(f"{where}: {name} has the wrong type: {value!r:.80}")
         if isinstance(value, int | float) and not 0 < value < math.inf:
             raise ConfigError(f"{where}: {name} must be above 0, got {value}")
         if name == "name" and not NAME.fullmatch(value):

@@ -73,7 +73,7 @@ def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]
     described = str(about.get("description") or inspect.getdoc(function) or "").strip()
     schema = about.get("parameters") or _schema(function, name)
     if problem := problem_of(schema) or _unlike(schema, function):
-        raise ConfigError(f"tool {name}: no call can be what its parameters ask for: {problem}")
+        raise ConfigError(f"tool {name}: no call can satisfy its parameters: {problem}")
     return Tool(name, described, schema)
 
 
@@ -88,7 +88,7 @@ def _unlike(schema: Mapping[str, Any], function: Callable[..., object]) -> str |
     for name, one in parameters.items():
         needed = one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
         if needed and offered and name not in offered and not schema.get("additionalProperties"):
-            return f"the function needs {name}, which they do not offer"
+            return f"the function needs {name}, which they do not contain"
     return None
 
 
