@@ -227,7 +227,7 @@ def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"--custom-config-path {path} must map names to values, and holds a {type(content).__name__}"
+            f"--custom-config-path {path} must map names to values, not contain a {type(content).__name__}"
         )
     by_name = {item.name: item for item in flags}
     values: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from slime.flags.shared import DEFAULT_ROLLOUT, FINE_TUNING
 
 EVALUATED = needs(
     "eval_interval",
-    text="{flag} would change nothing: it is looked at every --eval-interval rollouts; give that too",
+    text="{flag} would change nothing: it is used every --eval-interval rollouts; set that too",
 )
 
 

@@ -15,6 +15,8 @@ from slime.arguments.upstream.refused import FOREIGN, PREFIXES
 from slime.arguments.upstream.shape import SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
+from slime.vision.pictures import pictures_of
+from tests import ROOT
 
 ORIGINAL = (Path(__file__).with_name("original_flags.txt")).read_text().split()
 
@@ -55,6 +57,22 @@ def test_no_flag_is_both_accepted_and_rejected() -> None:
     ours = {spelling for group in GROUPS for item in flags_of(group) for spelling in item.options}
     assert not ours & set(FOREIGN)
     assert not ours & {"--" + name for name in (*SHAPE, *SHAPE_WORDS, *SHAPE_SWITCHES)}
+
+
+def test_reasons_name_flags_and_files_that_exist() -> None:
+    ours = {spelling for group in GROUPS for item in flags_of(group) for spelling in item.options}
+    reasons = " ".join(foreign.reason for foreign in (*FOREIGN.values(), *PREFIXES.values()))
+    files = re.findall(r"\S+\.py\b", reasons)
+    assert files and [name for name in files if not (ROOT / name).is_file()] == []
+    flags = set(re.findall(r"--[a-z][a-z0-9-]+[a-z0-9]\b(?!-)", reasons))
+    of_the_gateway = {"--host", "--port"}
+    assert flags and sorted(flags - ours - of_the_gateway) == []
+
+
+def test_the_reason_about_images_names_the_form_that_prompts_accept() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    assert pictures_of([{"role": "user", "content": [picture]}])
+    assert all(word in FOREIGN["--multimodal-keys"].reason for word in ("image_url", "data:", "--input-key"))
 
 
 def test_every_upstream_hook_is_a_flag_or_rejected() -> None:
