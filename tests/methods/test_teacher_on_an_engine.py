@@ -120,7 +120,7 @@ class Scripted:
     ("meta", "message"),
     [
         (None, "no meta_info"),
-        ({}, "of 0 positions for 2 ids"),
+        ({}, "has 0 positions; 3 were expected"),
         ({"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 6], [-1.0, 6]]}, "of 4 positions"),
         ({"input_token_logprobs": [[None, 1], [None, 5], [-1.0, 6]]}, "None as the log-prob of id 5"),
         ({"input_token_logprobs": [[None, 1], [float("nan"), 5], [-1.0, 6]]}, "nan as the log-prob"),

@@ -255,7 +255,7 @@ def roles(place: Place) -> None:
             if process.name() in ("raylet", "gcs_server"):
                 process.kill()
         eventually(
-            lambda: "it is started again" in (place.folder / "first.log").read_text(), "Ray is started again"
+            lambda: "and is started again" in (place.folder / "first.log").read_text(), "Ray is started again"
         )
         eventually(lambda: place.pids("driver") not in ([], driver), "another driver has joined it")
         place.learns("they learn again")

@@ -95,7 +95,7 @@ def test_a_missing_increment_is_an_error() -> None:
     )
     reader = StreamedAnswers()
     generation._take(reader.read([increment([1], 1)]))
-    with pytest.raises(EngineError, match="2 ids of an answer did not come"):
+    with pytest.raises(EngineError, match="2 ids of an answer are missing"):
         generation._take(reader.read([increment([4], 4)]))
     assert generation.ids == [1]
 

@@ -263,7 +263,7 @@ def test_the_same_weights_have_the_same_version_after_a_restart(
         (("ada=",), {}, "write NAME=FOLDER"),
         (("a:b=x",), {}, "write NAME=FOLDER"),
         (("ada=x", "ada=y"), {}, "a name occurs twice"),
-        (("ada=x",), {"policy_id": "p::q"}, "no '::' in it"),
+        (("ada=x",), {"policy_id": "p::q"}, "must not contain '::'"),
         ((), {"max_loaded_adapters": 8, "engine_url": ("http://x",)}, "is for a launched engine"),
         ((), {"max_loaded_adapters": 0}, "max-loaded-adapters"),
     ],

@@ -208,7 +208,7 @@ def test_dreams_and_test_questions_use_the_adapter_which_an_engine_loads_if_need
         ({"train_adapters": "Ada,team", "api_keys": "ada=key"}, "write the name of the client key, ada"),
         ({"train_adapters": "ａｄａ", "api_keys": "ada=key"}, "write the name of the client key, ada"),
         ({"train_adapters": "ada", "adapter": ("ada=x",)}, "both have 'ada'"),
-        ({"train_adapters": "ada", "policy_id": "p::q"}, "no '::' in it"),
+        ({"train_adapters": "ada", "policy_id": "p::q"}, "must not contain '::'"),
         ({"train_adapters": "ada", "enable_rl_intercept": False}, "nothing is learned from"),
     ],
 )

@@ -117,7 +117,7 @@ def test_an_adapted_head_is_measured_on_other_sessions() -> None:
 def test_too_few_ratings_are_rejected(number: int) -> None:
     few = some_talk()[:number]
     features = features_for(few) if few else np.zeros((0, 1), dtype=np.float32)
-    with pytest.raises(ConfigError, match=f"{number} rated messages of {number} sessions are too few"):
+    with pytest.raises(ConfigError, match=f"{number} rated messages from {number} sessions are too few"):
         measured(Head(WordEncoder()), features, few)
 
 
@@ -204,12 +204,12 @@ def test_a_file_of_another_format_is_rejected(tmp_path: Path, content: bytes | N
 
 
 def test_a_head_without_effect_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="add --judge-embeddings on"):
+    with pytest.raises(ConfigError, match="set --judge-embeddings on"):
         JudgeSettings(judge_head="head.npz")
     monkeypatch.setattr(judge_settings, "is_installed", lambda: False)
-    with pytest.raises(ConfigError, match="needs a package"):
+    with pytest.raises(ConfigError, match="need a package"):
         JudgeSettings(judge_head="head.npz", judge_embeddings="auto")
-    with pytest.raises(ConfigError, match="helps the rules"):
+    with pytest.raises(ConfigError, match="only with --judge-backend rules"):
         JudgeSettings(
             judge_head="head.npz",
             judge_embeddings="auto",

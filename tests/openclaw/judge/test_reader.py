@@ -186,7 +186,7 @@ def test_two_uncertain_complaints_about_the_same_aspect_are_certain_together() -
 def test_invalid_reader_settings_are_rejected(model: Path) -> None:
     with pytest.raises(ConfigError, match="--judge-reader-model"):
         JudgeSettings(judge_reader_url=("http://127.0.0.1:1",))
-    with pytest.raises(ConfigError, match="helps the rules"):
+    with pytest.raises(ConfigError, match="works only with --judge-backend rules"):
         JudgeSettings(
             judge_backend="openai", judge_url="http://a", judge_model="m", judge_reader_url=(SERVED,)
         )

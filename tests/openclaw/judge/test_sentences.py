@@ -253,7 +253,7 @@ def test_the_encoder_takes_at_most_100_mb() -> None:
 
 def test_invalid_model_settings_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_settings, "is_installed", lambda: True)
-    with pytest.raises(ConfigError, match="helps the rules"):
+    with pytest.raises(ConfigError, match="work only with --judge-backend rules"):
         JudgeSettings(judge_embeddings="on", judge_backend="openai", judge_url="http://a", judge_model="m")
     monkeypatch.setattr(judge_settings, "is_installed", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install '.\[sentences\]'"):

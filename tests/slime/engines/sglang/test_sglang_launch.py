@@ -322,7 +322,7 @@ def test_a_start_on_gpus_reports_what_sglang_lacks_to_build_kernels_before_anyth
         (["--backend", "vllm", "--colocate"], "vLLM keeps its memory"),
         (["--backend", "sglang", "--rollout-num-gpus", "3", "--rollout-num-gpus-per-engine", "2"], "divide"),
         (["--rollout-num-gpus", "2", "--rollout-num-gpus-per-engine", "2"], "use sglang"),
-        (["--sglang-mem-fraction-static", "0.8"], "--rollout-backend sglang alone"),
+        (["--sglang-mem-fraction-static", "0.8"], "serves only with --rollout-backend sglang"),
     ],
 )
 def test_impossible_engine_settings_are_rejected(model_path, flags, message):

@@ -157,7 +157,7 @@ def test_the_engines_of_a_run_are_checked_by_the_installed_vllm(
     assert spec.command[3:5] == ["--backend", "vllm"] and "--weights-file" in spec.command
     with pytest.raises(ConfigError, match=r"vLLM 0.32.0: unrecognized arguments: --max-seqs"):
         server_specs(words_of(model_path, *flags, "--vllm-max-seqs", "8"))
-    with pytest.raises(ConfigError, match="serves with --rollout-backend sglang alone"):
+    with pytest.raises(ConfigError, match="serves only with --rollout-backend sglang"):
         words_of(model_path, "--sglang-mem-fraction-static", "0.8")
 
 

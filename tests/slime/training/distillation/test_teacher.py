@@ -358,7 +358,7 @@ def test_samples_unusable_by_a_loss_without_rewards_are_rejected_before_training
         trainer.train(0, [narrow])
     foreign = make_samples((1,))[0]
     foreign.teacher_tokens_candidates = [[99, *foreign.tokens]]
-    with pytest.raises(DataError, match="token 99, the model 48"):
+    with pytest.raises(DataError, match="token id 99, but the model has 48"):
         trainer.train(0, [foreign])
 
 

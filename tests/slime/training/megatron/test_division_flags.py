@@ -47,8 +47,8 @@ def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: li
             "--train-backend megatron --pp 2 --ep 4 --num-train-processes 4",
             "the 2 training processes of a pipeline stage do not divide into groups of",
         ),
-        ("--train-backend megatron --expert-tensor-parallel-size 2", "experts are not cut"),
-        ("--train-backend megatron --moe-aux-loss-coeff 0.001", "routing is not pushed"),
+        ("--train-backend megatron --expert-tensor-parallel-size 2", "experts are not split"),
+        ("--train-backend megatron --moe-aux-loss-coeff 0.001", "no loss for balanced routing"),
         ("--train-backend megatron --use-rollout-routing-replay", "chooses its tokens' experts itself"),
         ("--train-backend megatron --tp 2 --num-train-processes 2 --sequence-parallel", "needs GPUs"),
         (
