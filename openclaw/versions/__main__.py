@@ -194,7 +194,9 @@ def _call(
             params = None if settings.adapter is None else {"adapter": settings.adapter}
             answer = http.request(method, path, json=body, params=params)
     except UnicodeEncodeError as error:
-        raise VersionsError("the admin key contains characters that no HTTP header can carry") from error
+        raise VersionsError(
+            "the admin key (OPENCLAW_ADMIN_KEY) contains characters that no HTTP header can carry"
+        ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise VersionsError(f"no answer from {url} ({error or type(error).__name__}); give --url") from error
     try:

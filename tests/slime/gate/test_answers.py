@@ -176,7 +176,7 @@ def test_a_version_found_worse_later_is_rolled_back_automatically(
     assert order is not None
     assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
     assert order.reason == "gate: 75% of the questions are answered right, by the best version 100%"
-    with pytest.raises(CandidateRejected, match="an order came: rollback 4"):
+    with pytest.raises(CandidateRejected, match="an order came first: rollback 4"):
         run.publish(engine)
 
 
@@ -340,7 +340,7 @@ def test_an_order_ends_the_check_and_releases_its_samples_unless_it_drops_turns(
     engine.held = threading.Event()
     order = VersionOrder("a", "rollback", 1, drop_turns=drop)
     threading.Timer(0.2, lambda: leave(run.orders, order)).start()
-    with pytest.raises(CandidateRejected, match="an order came: rollback 1") as caught:
+    with pytest.raises(CandidateRejected, match="an order came first: rollback 1") as caught:
         run.publish(engine)
     assert engine.discarded == 1 and caught.value.stage == "order"
     assert (tmp_path / "released").read_text() == f"{not drop} "
