@@ -124,7 +124,10 @@ class Scripted:
         ({"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 6], [-1.0, 6]]}, "has 4 positions"),
         ({"input_token_logprobs": [[None, 1], [None, 5], [-1.0, 6]]}, "None as the log-prob of id 5"),
         ({"input_token_logprobs": [[None, 1], [float("nan"), 5], [-1.0, 6]]}, "nan as the log-prob"),
-        ({"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 7]]}, "id 7 at a position where the answer has 6"),
+        (
+            {"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 7]]},
+            "id 7 at a position where the answer has 6",
+        ),
         ({"input_token_logprobs": [[None, 1], -1.0, -1.0]}, "not .log-prob, id. entries"),
         (
             {
