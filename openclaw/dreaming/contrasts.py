@@ -19,7 +19,7 @@ from typing import cast
 from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import measures
 from openclaw.dreaming.anchors import LONG, AnchorPrompt, placed
-from openclaw.dreaming.texts import ENGLISH, Place, Prompt, ShippedWish, wishes
+from openclaw.dreaming.texts import ENGLISH, QUESTION, Place, Prompt, ShippedWish, frames, wishes
 from openclaw.store.dreams import Dream
 from openclaw.types import Message
 
@@ -83,7 +83,7 @@ def mismatches(held: Sequence[Dream], dreams: Sequence[Dream]) -> list[Dream]:
 
 @functools.cache
 def _places() -> Mapping[str, Place]:
-    return {one.id: one.place for one in wishes()}
+    return {one.id: one.place for one in (*wishes(), *frames())}
 
 
 def asks_for_long(theme: str) -> bool:
@@ -102,12 +102,10 @@ def prompts_of(question: str, item: str, answer: str, pole: Pole, language: str)
     """
     rng = random.Random(f"contrasts of {item}")
     return [
-        AnchorPrompt(
-            f"{wish.id}-{item}", theme_of(pole), wish.pole == LONG, _asked(wish, question, answer, number)
-        )
+        AnchorPrompt(f"{wish.id}-{item}", theme_of(pole), wish.pole == LONG, _asked(wish, question, answer))
         for place, count in WORDINGS.items()
-        for number, wish in enumerate(
-            _drawn(rng, [one for one in _contrary_wishes(pole, language) if one.place == place], count)
+        for wish in _drawn(
+            rng, [one for one in _contrary_wishes(pole, language) if one.place == place], count
         )
     ]
 
@@ -126,7 +124,7 @@ def held_out_prompts(
         there = [one for one in _contrary_wishes(pole, language, held_out=True) if one.place == place]
         for number in range(count if there else 0):
             wish, asked = there[number % len(there)], questions[len(prompts) % len(questions)]
-            messages = _asked(wish, wish.question or asked.text, wish.earlier, number)
+            messages = _asked(wish, wish.question or asked.text, wish.earlier)
             prompts.append(AnchorPrompt(f"{wish.id}-{asked.id}", theme_of(pole), wish.pole == LONG, messages))
     return prompts
 
@@ -151,7 +149,7 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
         held_out: return those excluded from contrasts, instead of the others.
     """
     theme, contrary = _CONTRARY[pole]
-    contrary_wishes = [one for one in wishes() if (one.theme, one.pole) == (theme, contrary)]
+    contrary_wishes = [one for one in (*wishes(), *frames()) if (one.theme, one.pole) == (theme, contrary)]
     kept_out: set[str] = set()
     for place in WORDINGS:
         ids = [one.id for one in contrary_wishes if one.place == place]
@@ -167,6 +165,28 @@ def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> lis
     return rng.sample(wishes, min(count, len(wishes)))
 
 
-def _asked(wish: ShippedWish, question: str, answer: str, number: int) -> tuple[Message, ...]:
-    both = (question, wish.text) if number % 2 == 0 else (wish.text, question)
-    return placed(wish, question, answer, "\n\n".join(both))
+def _asked(wish: ShippedWish, question: str, answer: str) -> tuple[Message, ...]:
+    return placed(wish, question, answer, _in_one_message(wish, question))
+
+
+def _in_one_message(wish: ShippedWish, question: str) -> str:
+    """Returns a question and a request as a person may write both: the request before or after the question, in a
+    paragraph of its own or not, around the question, or without capitals and signs."""
+    rng = random.Random(f"{wish.id} with {question}")
+    if any(slot in wish.text for slot in QUESTION):
+        as_it_is, small = QUESTION
+        return wish.text.replace(as_it_is, question).replace(small, _small(question))
+    separator = rng.choice((" ", " ", "\n", "\n\n", "\n\n"))
+    whole = separator.join(rng.choice(((question, wish.text), (wish.text, question))))
+    careless = f"{_without_end(question)} {_without_end(wish.text)}".lower()
+    before = f"{_without_end(wish.text)}: {_small(question)}"
+    return rng.choice((whole, whole, whole, careless, before))
+
+
+def _small(text: str) -> str:
+    """Returns a text with a small first letter, if it does not begin with I or an abbreviation."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _without_end(text: str) -> str:
+    return text.rstrip(".!?")

@@ -20,6 +20,8 @@ ENGLISH, SURELY = "en", 10.0
 """The default language, and the lead in nats that another language needs."""
 Place = Literal["question", "system", "complaint"]
 """The place of a request in a conversation."""
+QUESTION = "{Question}", "{question}"
+"""The place of the question in a frame: as it is, and with a small first letter."""
 FACT = "fact"
 """`kind` of a prompt with a known answer."""
 
@@ -94,6 +96,12 @@ def answers_of() -> Mapping[str, tuple[str, ...]]:
 def wishes() -> tuple[ShippedWish, ...]:
     """Returns all explicit wishes, in the order of the file."""
     return tuple(ShippedWish(**row) for row in rows_of("wishes.jsonl"))
+
+
+@functools.cache
+def frames() -> tuple[ShippedWish, ...]:
+    """Returns explicit wishes in whose text the question stands, at `QUESTION`, in the order of the file."""
+    return tuple(ShippedWish(**row) for row in rows_of("frames.jsonl"))
 
 
 @functools.cache

@@ -39,6 +39,16 @@ def test_every_wish_has_a_place_and_complaints_include_their_answer() -> None:
     assert poles["length", "long"] >= 20 and poles["length", "short"] >= 20 and min(poles.values()) >= 2
 
 
+def test_every_frame_has_one_place_for_the_question_and_a_pole_of_the_wishes() -> None:
+    frames, wishes = texts.frames(), texts.wishes()
+    assert len({one.text for one in frames}) == len(frames) >= 100
+    assert not {one.id for one in frames} & {one.id for one in wishes}
+    poles = {(one.theme, one.pole) for one in wishes}
+    for one in frames:
+        assert sum(one.text.count(slot) for slot in texts.QUESTION) == 1
+        assert (one.theme, one.pole) in poles and one.place == "question" and not one.earlier
+
+
 def test_every_prompt_of_another_kind_ends_with_a_user_message() -> None:
     found = texts.others()
     assert len({one.id for one in found}) == len(found) >= 20
