@@ -58,7 +58,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (TERMINAL, [], {**TASKS, "DATASET_DIR": "/nope"}, "--tasks-dir (DATASET_DIR) /nope is not a folder"),
         (TERMINAL, [], {**TASKS, "ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is not a URL"),
         (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is not a URL"),
-        (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "TOKEN_PATH=/nope cannot"),
+        (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "/nope cannot be read: set"),
         (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an IP address"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "192.0.2.1"}, "192.0.2.1 is not an address of this machine, which is"),

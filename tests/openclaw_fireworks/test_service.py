@@ -68,11 +68,13 @@ def test_a_wrong_key_shape_or_deployment_is_rejected_in_one_line(
 ) -> None:
     house.deployments["serving"] = {"name": "accounts/me/deployments/serving", "state": "READY"}
     house.live, house.snapshots["old-step"] = "old-step", "x"
-    with pytest.raises(ConfigError, match="it has old-step: set DEPLOYMENT_ID to another name"):
+    with pytest.raises(
+        ConfigError, match=r"in use by another run \(old-step\): set DEPLOYMENT_ID to another name"
+    ):
         rent(BASE, 8, SHAPE, "serving", tmp_path)
     house.live = None
     house.deployments["serving"]["hotLoadTrainerJob"] = "accounts/me/rlorTrainerJobs/other"
-    with pytest.raises(ConfigError, match="it has accounts/me/rlorTrainerJobs/other"):
+    with pytest.raises(ConfigError, match=r"in use by another run \(accounts/me/rlorTrainerJobs/other\)"):
         rent(BASE, 8, SHAPE, "serving", tmp_path)
     assert not house.jobs and not list(tmp_path.iterdir()), "nothing was rented for it"
     house.deployments.clear()

@@ -39,7 +39,8 @@ def test_masked_response_tokens_are_predicted_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "complaint"), [([1, 2], "no prompt token"), ([1, 2, 64], "token 64"), ([-1, 2, 3], "token -1")]
+    ("tokens", "complaint"),
+    [([1, 2], "no prompt token"), ([1, 2, 64], "token id 64"), ([-1, 2, 3], "token id -1")],
 )
 def test_invalid_samples_are_rejected_before_any_is_run(tokens: list[int], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
