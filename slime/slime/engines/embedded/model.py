@@ -141,10 +141,8 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     placed = PlacedImages(module) if sees(config) else None
     model = ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind, placed)
     if is_packed(where, kind):
-        weights = {
-            layer: f"{layer}.weight" for layer in use_packed(module, lambda name: model.packed.get(name))
-        }
-        model.packable = {layer: aliases.get(name, name) for layer, name in weights.items()}
+        layers = use_packed(module, lambda name: model.packed.get(name))
+        model.packable = {name: aliases.get(f"{name}.weight", f"{name}.weight") for name in layers}
     return model
 
 

@@ -28,9 +28,9 @@ from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 
 SPARE_NEEDS_BYTES = 1 << 30
-"""A spare is started by default if available memory exceeds `COPIES` of the weights by this much."""
-COPIES = 5
-"""The live weights and a prepared version, both perhaps packed, and the spare's."""
+"""A spare is started by default if available memory exceeds its copies of the weights by this much."""
+COPIES, PACKED_COPIES = 3, 2
+"""The live weights, a prepared version and the spare's; in bf16 the first two may have a packed copy (`packed.py`)."""
 SPARE_NICENESS = 5
 FOLLOW_SECONDS = 1.0
 """Interval at which a spare checks which weights are live."""
@@ -66,7 +66,8 @@ def has_room(args: EmbeddedArguments) -> bool:
     if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):
         return False
     weights = sum(file.stat().st_size for file in Path(args.model_path).glob("*.safetensors"))
-    return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + COPIES * weights)
+    copies = COPIES + (PACKED_COPIES if args.dtype == "bfloat16" else 0)
+    return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + copies * weights)
 
 
 def note_part(record_as: str | None, supervisor: int, part: str, pid: int | None) -> None:

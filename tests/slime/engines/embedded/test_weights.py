@@ -7,12 +7,16 @@ import random
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.socket_supervisor import SPARE_NEEDS_BYTES, has_room
 from slime.weights.checksum import weights_checksum
 
 
@@ -234,3 +238,14 @@ def test_candidate_weights_of_a_folder_can_answer_next_to_prepared_ones(
     assert control.info().version == 0 and control.switch(4) == checksum, "it was still prepared"
     body |= {"model_path": str(model_path / "nothing")}
     assert server.post("/try_weights", body).status_code == 400
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("auto", 3), ("float32", 3), ("bfloat16", 5)])
+def test_a_spare_needs_room_for_its_copies_of_the_weights(
+    dtype, copies, model_path, monkeypatch: pytest.MonkeyPatch
+):
+    args = EmbeddedArguments(model_path=str(model_path), device="cpu", dtype=dtype)
+    needed = SPARE_NEEDS_BYTES + copies * (model_path / "model.safetensors").stat().st_size
+    for available, is_enough in ((needed, False), (needed + 1, True)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=available: SimpleNamespace(available=free))
+        assert has_room(args) == is_enough
