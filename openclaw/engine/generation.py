@@ -158,6 +158,11 @@ class Generation:
         join: dict[str, Any] = {}
         if request.join_key is not None and not self.ids and url in self._engines.joining:
             join = {"join_key": request.join_key, "join": request.repeated}
+        if self.ids and "json_schema" in request.sampling:
+            if url not in self._engines.joining:
+                message = "the engine ended within an answer that follows a schema, which cannot be resumed; ask again"
+                raise ClientError(message, status=503, kind="server_error")
+            join = {"resumed_tokens": len(self.ids)}
         return {
             **join,
             "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,

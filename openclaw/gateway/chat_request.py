@@ -234,6 +234,9 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
     messages = _messages(body.get("messages"))
     tools = _tools(body)
     forced = _forced_tool(body.get("tool_choice"), tools)
+    sampling = _sampling(body)
+    if forced is not None:
+        sampling.pop("json_schema", None)  # it is for the text of an answer, not for a call
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise wrong("stream_options", "an object")
@@ -254,8 +257,8 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
         log_probs=log_probs,
         top_log_probs=top,
         return_token_ids=boolean(body, "return_token_ids"),
-        thinking=_template_options(body, forced is None),
-        sampling=_sampling(body),
+        thinking=_template_options(body, forced is None and "json_schema" not in sampling),
+        sampling=sampling,
         n=integer(body, "n", 1, MAX_ANSWERS) or 1,
         parallel_tool_calls=body.get("parallel_tool_calls") is None or boolean(body, "parallel_tool_calls"),
         forced_tool=forced,
@@ -413,7 +416,8 @@ def _stop(stop: object) -> list[str]:
 
 
 def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
-    """Returns the template options; a required tool call has no reasoning before it."""
+    """Returns the template options; a required tool call and an answer that follows a schema have no reasoning before
+    them."""
     options = body.get("chat_template_kwargs")
     if options is not None and not isinstance(options, dict):
         raise wrong("chat_template_kwargs", "an object")

@@ -141,11 +141,11 @@ class Exchange:
                     if completion.has_enough:
                         break
         except ClientError as error:
-            if "json_schema" not in self.request.sampling:
+            if "json_schema" not in self.request.sampling or error.status != 400:
                 raise
             message = (
-                f"response_format: this engine cannot enforce a grammar ({error}); serve the model with SGLang, "
-                "or remove response_format and ask for JSON in the messages"
+                f"response_format: this engine cannot enforce the schema ({error}); simplify it, or remove "
+                "response_format and ask for JSON in the messages"
             )
             raise ClientError(message, "response_format", "unsupported_value") from error
         deltas = opened + completion.add(self.parser.finish()) + completion.finish(self.generation.matched)

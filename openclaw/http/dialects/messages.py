@@ -114,9 +114,21 @@ def chat_body(body: Json) -> Json:
     chat["tools"] = function_tools(_run_by_clients(body.get("tools")), _function)
     chat["tool_choice"], chat["parallel_tool_calls"] = _choice(body.get("tool_choice"))
     chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
+    chat["response_format"] = _form(body)
     metadata = body.get("metadata")
     person = _person(metadata.get("user_id")) if isinstance(metadata, dict) else None
     return chat if person is None else {**chat, "user": person}
+
+
+def _form(body: Json) -> Json | None:
+    """Returns the chat form of `output_config.format`, which was `output_format` in Anthropic's beta."""
+    output = body.get("output_config")
+    form = output.get("format") if isinstance(output, dict) else body.get("output_format")
+    if form is None:
+        return None
+    if not isinstance(form, dict) or form.get("type") != "json_schema":
+        raise ClientError("output_config.format must be {type: json_schema, schema}", "output_config.format")
+    return {"type": "json_schema", "json_schema": form}
 
 
 def _person(user_id: object) -> object:

@@ -47,7 +47,8 @@ class SamplingParams(_Body):
     """Sampling options of one request.
 
     `max_new_tokens` in tokens (default 128, less where the context is nearly full); `top_k` -1 is the whole
-    vocabulary; `seed` (or `sampling_seed`) makes the request reproducible whatever shares its batch.
+    vocabulary; `seed` (or `sampling_seed`) makes the request reproducible whatever shares its batch;
+    `json_schema`, as JSON, restricts the answer to one line of JSON that follows it.
     """
 
     max_new_tokens: int | None = Field(default=None, ge=0)
@@ -59,6 +60,7 @@ class SamplingParams(_Body):
     presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=2.0)
     logit_bias: dict[int, float] = Field(default_factory=dict)
+    json_schema: str | None = None
     stop: list[str] = Field(default_factory=list)
     stop_token_ids: list[int] = Field(default_factory=list)
     ignore_eos: bool = False
@@ -128,7 +130,8 @@ class GenerateRequest(_Body):
     answer's `meta_info` repeats it. `join_key`: if the connection breaks, sampling continues for a while; the same
     request with `join` then gets the answer from its beginning. An abort ends it. Only the embedded engine supports
     that (`"joins": true` in its model_info). `lora_path`: name of the adapter that answers, as in SGLang; None: the
-    base model. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
+    base model. `resumed_tokens`: so many ids at the end of `input_ids` are the beginning of the answer, which `json_schema`
+    covers. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
     --enable-priority-scheduling; vLLM's engine ignores it).
     """
 
@@ -147,6 +150,7 @@ class GenerateRequest(_Body):
     join_key: str | None = None
     join: bool = False
     lora_path: str | None = Field(default=None, min_length=1)
+    resumed_tokens: int = Field(default=0, ge=0)
     priority: int = 0
 
     @field_validator("sampling_params", mode="before")

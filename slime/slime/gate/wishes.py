@@ -3,6 +3,8 @@ pool."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -105,31 +107,35 @@ def too_few_sampled(
     measurements: dict[str, float],
 ) -> str | None:
     """Returns the reason if the candidate obeys too few requests when those with a changed answer are sampled again;
-    the others count unchanged. None: enough are obeyed, or no engine answers."""
+    the others count unchanged. None: enough are obeyed, within the standard error of so few answers, or no engine
+    answers."""
     before, now = outcomes(asked, check.live_answers), outcomes(asked, check.candidate_answers)
     turned = [one for one in asked if before[lasting(one)] != now[lasting(one)]]
     same = sum(now[lasting(one)] for one in asked if one not in turned)
-    shares = []
+    shares, error = [], 0.0
     for version in (live, weights):
         obeyed = sampled(check, turned, version, engines)
         if obeyed is None:
             return None
-        shares.append((same + obeyed) / len(asked))
-    measurements["obeyed_sampled"] = shares[1]
-    return too_few_obeyed(shares[1], shares[0], best, check.args)
+        shares.append((same + obeyed[0]) / len(asked))
+        error = obeyed[1] / len(asked)
+    measurements |= {"obeyed_sampled": shares[1], "obeyed_error": error}
+    return too_few_obeyed(shares[1], shares[0], best, check.args, error)
 
 
 def sampled(
     check: Asks, asked: Sequence[Sample], weights: WeightVersion, engines: Sequence[Tries]
-) -> float | None:
-    """Returns the mean number of requests that a version's sampled answers obey; None if no engine can answer."""
-    obeyed = 0
+) -> tuple[float, float] | None:
+    """Returns the mean number of requests that a version's sampled answers obey, and its standard error; None if no
+    engine can answer."""
+    obeyed: Counter[str] = Counter()
     for _ in range(SAMPLED):
         answers = check.tried(engines, weights, asked, TEMPERATURE)
         if answers is None:
             return None
-        obeyed += sum(outcomes(asked, answers).values())
-    return obeyed / SAMPLED
+        obeyed.update(outcomes(asked, answers))
+    rates = [count / SAMPLED for count in obeyed.values()]
+    return sum(rates), math.sqrt(sum(rate * (1 - rate) for rate in rates) / (SAMPLED - 1))
 
 
 def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:

@@ -11,7 +11,7 @@ import pytest
 
 from openclaw.engine.client import SKIPPED, EngineClient, StreamedAnswers
 from openclaw.engine.generation import EngineRequest, Generation
-from openclaw.errors import EngineError
+from openclaw.errors import ClientError, EngineError
 from tests.fakes.scripted_engine import FakeEngine
 
 SAID = [*range(100, 130), 2]
@@ -31,10 +31,13 @@ def engine(request: pytest.FixtureRequest) -> Iterator[FakeEngine]:
     found.end()
 
 
-def generated(engine: FakeEngine, top: int = 2) -> tuple[Generation, list[Any]]:
+def generated(
+    engine: FakeEngine, top: int = 2, sampling: dict[str, Any] = SAMPLING, joins: bool = False
+) -> tuple[Generation, list[Any]]:
     async def run() -> tuple[Generation, list[Any]]:
         client = EngineClient([engine.url])
-        asked = EngineRequest("r", [5, 6], 60, SAMPLING, frozenset({2}), top_log_probs=top)
+        client.joining |= {engine.url} if joins else set()
+        asked = EngineRequest("r", [5, 6], 60, sampling, frozenset({2}), top_log_probs=top)
         generation = Generation(client, asked, "session")
         best = [pairs async for one in generation.run() for pairs in one.top]
         await client.close()
@@ -59,6 +62,21 @@ def test_an_answer_continues_after_its_engine_died(engine: FakeEngine) -> None:
     assert generation.ids == SAID and len(engine.requests) == 2
     assert engine.requests[1]["input_ids"][2:] == SAID[: len(engine.requests[1]["input_ids"]) - 2]
     assert generation.log_probs == [FakeEngine.log_prob(3 + at, token) for at, token in enumerate(SAID)]
+
+
+def test_an_answer_that_follows_a_schema_resumes_only_on_an_engine_that_resumes_grammars(
+    engine: FakeEngine,
+) -> None:
+    engine.die_after, engine.pause = 11, 0.01
+    schema = {**SAMPLING, "json_schema": "{}"}
+    generated(engine, sampling=schema, joins=True)
+    first, second = engine.requests
+    assert "resumed_tokens" not in first
+    assert second["resumed_tokens"] == len(second["input_ids"]) - 2 > 0
+    engine.die_after = 11
+    with pytest.raises(ClientError, match="cannot be resumed") as caught:
+        generated(engine, sampling=schema)
+    assert caught.value.status == 503
 
 
 def test_all_increments_of_one_read_are_used() -> None:

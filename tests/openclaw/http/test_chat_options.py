@@ -106,7 +106,7 @@ def test_without_parallel_calls_the_answer_ends_after_the_first_call(
 
 def test_an_engine_without_grammars_is_reported_for_structured_answers(gateway: RunningGateway) -> None:
     gateway.engine.refuse = "sampling_params.json_schema: unknown"
-    with pytest.raises(openai.BadRequestError, match="SGLang") as caught:
+    with pytest.raises(openai.BadRequestError, match="cannot enforce the schema") as caught:
         ask(gateway, response_format={"type": "json_object"})
     assert caught.value.param == "response_format"
 
@@ -118,6 +118,21 @@ def test_a_grammar_is_passed_to_the_engine_and_recorded_in_the_turn(gateway: Run
     answer = ask(gateway, response_format=form)
     assert json.loads(gateway.engine.requests[0]["sampling_params"]["json_schema"]) == schema
     assert gateway.turn(answer.id).unsampled == "grammar"
+
+
+def test_an_answer_that_follows_a_schema_has_no_reasoning_before_it(gateway: RunningGateway) -> None:
+    gateway.says("{}")
+    ask(gateway, response_format={"type": "json_object"})
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.endswith("<think>\n\n</think>\n\n")
+
+
+def test_a_required_call_is_not_restricted_by_the_schema_of_the_text(gateway: RunningGateway) -> None:
+    gateway.engine.say = gateway.tokenizer.encode('{"path": "a.txt"}}\n</tool_call><|im_end|>')
+    form = {"type": "json_object"}
+    answer = ask(gateway, tools=[tool("read")], tool_choice="required", response_format=form)
+    assert answer.choices[0].message.tool_calls
+    assert "json_schema" not in gateway.engine.requests[0]["sampling_params"]
 
 
 def test_bias_and_penalties_reach_the_engine_and_are_recorded_in_the_turn(gateway: RunningGateway) -> None:

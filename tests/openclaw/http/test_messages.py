@@ -94,6 +94,17 @@ def test_a_tool_call_can_be_required(gateway: RunningGateway) -> None:
     assert answer.content[0].input == {"path": "b"}
 
 
+@pytest.mark.parametrize("field", ["output_config", "output_format"])
+def test_a_format_of_the_answer_reaches_the_engine_as_a_schema(gateway: RunningGateway, field: str) -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    form = {"type": "json_schema", "schema": schema}
+    gateway.says('{"title": "Tea"}')
+    body = {field: {"effort": "high", "format": form} if field == "output_config" else form}
+    answer = ask(gateway, extra_body=body)
+    assert json.loads(answer.content[0].text) == {"title": "Tea"}
+    assert json.loads(gateway.engine.requests[0]["sampling_params"]["json_schema"]) == schema
+
+
 def test_tokens_are_counted_without_an_answer(gateway: RunningGateway) -> None:
     count = client(gateway).messages.count_tokens(model="small-qwen3", messages=HELLO, tools=TOOLS)
     gateway.says("hi")
@@ -109,6 +120,7 @@ def test_tokens_are_counted_without_an_answer(gateway: RunningGateway) -> None:
         ({"tools": [{"type": "custom"}]}, "name"),
         ({"tool_choice": {"type": "tool", "name": "fly"}, "tools": TOOLS}, "fly"),
         ({"thinking": {"type": "deep"}}, "thinking"),
+        ({"extra_body": {"output_config": {"format": {"type": "xml"}}}}, "output_config.format"),
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )

@@ -43,10 +43,10 @@ class Trainers:
 
 class Engine:
     """`obeys`: number of requests answered with the list that they ask for, by version; `obeys_sampled`: the same at
-    a temperature above 0, if different."""
+    a temperature above 0, if different, one number for each time that the version is asked."""
 
     def __init__(self, obeys: dict[int, int]) -> None:
-        self.obeys, self.obeys_sampled = obeys, dict[int, int]()
+        self.obeys, self.obeys_sampled = obeys, dict[int, list[int]]()
         self.sampled: list[int] = []
         self.asked: list[int] = []
         self.put: list[int] = []
@@ -65,7 +65,8 @@ class Engine:
         (self.sampled if temperature else self.asked).append(version)
         self.put.append(len(prompts))
         obeys = self.obeys[version]
-        obeys = self.obeys_sampled.get(version, obeys) if temperature else obeys
+        if temperature and version in self.obeys_sampled:
+            obeys = self.obeys_sampled[version].pop(0)
         texts = [
             "Sure:\n1. Add.\n2. Done." if prompt[1] < obeys else "All in one line, 1. and 2."
             for prompt in prompts
@@ -118,9 +119,22 @@ def test_every_update_is_tested_on_requests_and_rejected_if_it_lost_them(
 
 def test_an_update_that_lost_requests_only_at_temperature_0_goes_live(loop: Callable[..., Loop]) -> None:
     run = loop({0: 10, 1: 7})
-    run.engine.obeys_sampled = {0: 9, 1: 8}
+    run.engine.obeys_sampled = {0: [9] * 3, 1: [8] * 3}
     found = run.publish(1)
     assert (found["obeyed"], found["obeyed_sampled"]) == (0.7, pytest.approx(0.8))
+
+
+def test_the_standard_error_of_sampled_answers_counts_in_favour_of_an_update(
+    loop: Callable[..., Loop],
+) -> None:
+    run = loop({0: 10, 1: 7, 2: 7})
+    run.engine.obeys_sampled = {0: [10] * 6, 1: [7, 7, 8], 2: [7, 7, 9]}
+    with pytest.raises(CandidateRejected, match="73% of the explicit wishes") as rejected:
+        run.publish(1)
+    assert rejected.value.measurements["obeyed_error"] == pytest.approx(1 / 30)
+    found = run.publish(2)
+    assert found["obeyed_sampled"] == pytest.approx(23 / 30)
+    assert found["obeyed_error"] == pytest.approx((2 * 1 / 3 * 2 / 3 / 2) ** 0.5 / 10)
 
 
 def test_an_engine_that_ends_while_it_samples_answers_rejects_no_update(

@@ -213,6 +213,8 @@ class Engine:
                 self._finish(row, failure("the model computed logits that are not finite"))
                 continue
             row.append(token, log_prob, version if row.adapter is None else self._version_of(row))
+            if row.grammar is not None and (error := row.grammar.advance(token)):
+                row.finish = refusal(f"sampling_params.json_schema: {error}")
             if row.finish is not None:
                 self._finish(row, row.finish)
             row.published = len(row.output_ids)
@@ -289,6 +291,11 @@ class Engine:
         if self.released:
             self.model.move(self.model.device)
             self.released = self.paused = False
+
+
+def refusal(message: str) -> dict[str, object]:
+    """Returns the finish reason of a request that can never be completed, in SGLang's format."""
+    return {"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"}
 
 
 def failure(message: str) -> dict[str, object]:

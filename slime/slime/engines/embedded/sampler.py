@@ -10,6 +10,9 @@ from torch import Tensor
 from slime.engines.embedded.sequence import LogProb, LogProbs, Sequence
 from slime.engines.requests import SamplingParams
 
+IMPOSSIBLE = -1e9
+"""Logit of a token that a grammar excludes. It is finite, because log-probs are sent as JSON."""
+
 
 def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:
     """Returns log_softmax(logits / temperature) [rows, V] in float32; greedy rows are not scaled."""
@@ -106,11 +109,11 @@ def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
 
 
 def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
-    """Returns logits [rows, V] with every row's bias and penalties; the same tensor if no row has any.
+    """Returns logits [rows, V] with every row's bias, penalties and grammar; the same tensor if no row has any.
 
     Log-probs of such a request are of the changed distribution, as in SGLang; other rows are unchanged.
     """
-    changed = [i for i, row in enumerate(rows) if row.sampling.changes_logits]
+    changed = [i for i, row in enumerate(rows) if row.sampling.changes_logits or row.grammar is not None]
     if not changed:
         return logits
     logits = logits.float().clone()
@@ -138,4 +141,6 @@ def _adjusted(logits: Tensor, row: Sequence) -> Tensor:
     if params.logit_bias:
         ids = torch.tensor(list(params.logit_bias), device=device)
         logits[ids] += torch.tensor(list(params.logit_bias.values()), device=device)
+    if row.grammar is not None:
+        logits = logits.masked_fill(~row.grammar.allowed().to(device), IMPOSSIBLE)
     return logits

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from slime.engines.embedded.grammar import Grammar
 from slime.engines.embedded.images import PromptImages
 from slime.engines.embedded.slab import PrefillCache, Slab
 from slime.engines.embedded.text import StopStrings
@@ -45,6 +46,7 @@ class Sequence:
     """Divides the logits of prompt log-probs."""
     chosen_ids: list[int] | None = None
     stop_strings: StopStrings | None = None
+    grammar: Grammar | None = None
     images: PromptImages | None = None
     adapter: str | None = None
     """Name of the adapter that answers; None: the base model."""

@@ -86,7 +86,10 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        requested = self.service.sequence(body)
+        slow = body.sampling_params.json_schema is not None
+        requested = (
+            await run_in_threadpool(self.service.sequence, body) if slow else self.service.sequence(body)
+        )
         sequence = self.streams.rejoin(body.join_key, requested) if body.join and body.join_key else requested
         answers = self.streams.run(
             sequence, request.receive, body.stream, body.return_text_in_logprobs, body.join_key

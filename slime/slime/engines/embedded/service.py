@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.attention import ChunkSpan, RaggedBatch
 from slime.engines.embedded.engine import Engine
+from slime.engines.embedded.grammar import Grammar, Grammars
 from slime.engines.embedded.images import images_of_prompt
 from slime.engines.embedded.lora.table import AdapterTable
 from slime.engines.embedded.model import ModelError, ServedModel, build_model, first_line, stop_token_ids
@@ -45,6 +46,7 @@ class EngineService:
         self.stop_ids = stop_token_ids(
             args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
         )
+        self._grammars = Grammars(self.tokenizer, self.model.vocab_size, self.stop_ids)
         kept = _budget(self.model.device) // 2
         limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total, kept)
         self.trying = False
@@ -88,7 +90,8 @@ class EngineService:
             )
 
     def sequence(self, request: GenerateRequest) -> Sequence:
-        """Validates a request against this model; raises RequestError with a message for the client."""
+        """Validates a request against this model; raises RequestError with a message for the client. The first request
+        with a JSON schema takes seconds."""
         params = request.sampling_params
         prompt = self._prompt(request)
         self.limits.check(request, prompt)
@@ -111,10 +114,21 @@ class EngineService:
             input_temperature=request.input_logprob_temperature,
             chosen_ids=request.token_ids_logprob,
             stop_strings=stops,
+            grammar=self._grammar(request, prompt),
             images=images_of_prompt(request.image_data, len(prompt), self.model.placed),
             adapter=request.lora_path,
             gives_way=request.priority < 0,
         )
+
+    def _grammar(self, request: GenerateRequest, prompt: list[int]) -> Grammar | None:
+        schema, begun = request.sampling_params.json_schema, request.resumed_tokens
+        if begun >= len(prompt):
+            raise RequestError(f"resumed_tokens: the prompt has {len(prompt)} tokens")
+        if schema is None:
+            return None
+        if request.sampling_params.ignore_eos:
+            raise RequestError("sampling_params.json_schema: with ignore_eos the answer would not end")
+        return self._grammars.of_schema(schema, prompt[len(prompt) - begun :])
 
     def _prompt(self, request: GenerateRequest) -> list[int]:
         if request.input_ids is not None:

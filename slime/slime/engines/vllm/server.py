@@ -229,8 +229,8 @@ COLDEST = 0.01
 
 
 def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> dict[str, Any]:
-    """Returns the arguments of vLLM's SamplingParams. Raises RequestError for options with other semantics in
-    vLLM."""
+    """Returns the arguments of vLLM's SamplingParams, with `json_schema` for its grammar. Raises RequestError for
+    options with other semantics in vLLM."""
     _check(request, prompt, limits)
     params = request.sampling_params
     scored = request.return_logprob and request.logprob_start_len >= 0
@@ -245,6 +245,7 @@ def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelL
         "presence_penalty": params.presence_penalty,
         "repetition_penalty": params.repetition_penalty,
         "logit_bias": params.logit_bias or None,
+        "json_schema": params.json_schema,
         "seed": None if seed is None else seed % SEEDS,
         "stop": params.stop,
         "stop_token_ids": params.stop_token_ids,
@@ -269,6 +270,8 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
     limits.check(request, prompt)
     if request.lora_path is not None:
         raise RequestError("lora_path: this engine does not support adapters")
+    if params.json_schema is not None and request.resumed_tokens:
+        raise RequestError("resumed_tokens: vLLM cannot resume an answer that follows a JSON schema")
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
             "token_ids_logprob: vLLM returns them only for sampled tokens, and only without top_logprobs_num"
@@ -293,12 +296,16 @@ def serve(args: Any, request: dict[str, Any], version: str) -> int:
 async def _serve(args: Any, request: dict[str, Any], version: str) -> int:
     from vllm import SamplingParams
     from vllm.exceptions import VLLMClientError
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
     from vllm.v1.engine.async_llm import AsyncLLM
+
+    def params(json_schema: str | None, **options: Any) -> SamplingParams:
+        form = None if json_schema is None else StructuredOutputsParams(json=json_schema)
+        return SamplingParams(output_kind=RequestOutputKind.DELTA, structured_outputs=form, **options)
 
     engine = HostedEngine(
         AsyncLLM.from_engine_args(args),
-        lambda **options: SamplingParams(output_kind=RequestOutputKind.DELTA, **options),
+        params,
         (ValueError, VLLMClientError),
     )
     weights = HostedWeights(engine, request["probe_limit"])

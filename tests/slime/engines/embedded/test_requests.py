@@ -175,7 +175,7 @@ def test_a_long_prompt_does_not_stall_other_requests(server):
         ({"sampling_params": {"temperature": -1}}, "sampling_params.temperature"),
         ({"sampling_params": {"top_p": 0}}, "sampling_params.top_p"),
         ({"sampling_params": {"best_of": 4}}, "sampling_params.best_of"),
-        ({"sampling_params": {"json_schema": "{}"}}, "sampling_params.json_schema"),
+        ({"sampling_params": {"json_schema": "{"}}, "sampling_params.json_schema"),
         ({"sampling_params": {"stop": ""}}, "sampling_params.stop"),
         ({"sampling_params": {"logit_bias": {"320": 1}}}, "sampling_params.logit_bias"),
         ({"logprob_start_len": 3, "return_logprob": True}, "logprob_start_len"),
