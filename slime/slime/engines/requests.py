@@ -130,8 +130,8 @@ class GenerateRequest(_Body):
     answer's `meta_info` repeats it. `join_key`: if the connection breaks, sampling continues for a while; the same
     request with `join` then gets the answer from its beginning. An abort ends it. Only the embedded engine supports
     that (`"joins": true` in its model_info). `lora_path`: name of the adapter that answers, as in SGLang; None: the
-    base model. `resumed_tokens`: so many ids at the end of `input_ids` are the beginning of the answer, which `json_schema`
-    covers. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
+    base model. `resumed_tokens`: so many ids at the end of `input_ids` are the beginning of the answer, which
+    `json_schema` covers. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
     --enable-priority-scheduling; vLLM's engine ignores it).
     """
 

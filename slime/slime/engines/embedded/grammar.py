@@ -16,8 +16,9 @@ from slime.engines.requests import RequestError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
 
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """One line of JSON. With free white space a small model may add spaces until its limit of tokens."""
 _FIELD = "sampling_params.json_schema"
 
