@@ -33,6 +33,9 @@ class ChatSettings(ServerAddress):
     """Address of the server to talk to. Raises ConfigError."""
 
     api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
+    person: str | None = flag(
+        None, "Name of the person who talks, for preferences, adapters and ./claw forget"
+    )
     wait: float = flag(
         30.0,
         "How long to wait for the last turns' status without a terminal, default 30",
@@ -63,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = command_line.load(ChatSettings, vars(parser.parse_args(argv)))
     except ConfigError as error:
         parser.error(str(error))
-    server = Server(settings.address(), settings.api_key)
+    server = Server(settings.address(), settings.api_key, person=settings.person)
     try:
         if settings.watch:
             watch(server, admin_key_for(server.url, settings.admin_key, settings.run_dir))

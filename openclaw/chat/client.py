@@ -34,9 +34,13 @@ class StreamedAnswer:
 
 
 class Server:
-    """An OpenClaw-RL server. `url` with or without `/v1`; errors are ChatErrors."""
+    """An OpenClaw-RL server. `url` with or without `/v1`; errors are ChatErrors. `person`: who talks, as the `user` of
+    each request; None: not named."""
 
-    def __init__(self, url: str, api_key: str | None, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, url: str, api_key: str | None, timeout_s: float = 600.0, person: str | None = None
+    ) -> None:
+        self._person = {"user": person} if person else {}
         self.url = url.rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_SECONDS)
@@ -76,19 +80,19 @@ class Server:
 
     def feedback(self, completion_id: str, **word: Any) -> str:
         """Sends a rating or text about an answer; returns the effect reported by the server."""
-        body = {"completion_id": completion_id, **word}
+        body = {"completion_id": completion_id, **self._person, **word}
         return str(self._json("POST", "/v1/feedback", json=body)["status"])
 
     def end_session(self, session_id: str) -> None:
         headers = {"X-Session-Id": session_id, "X-Session-Done": "1"}
-        self._json("POST", "/v1/chat/completions", headers=headers, json={"messages": []})
+        self._json("POST", "/v1/chat/completions", headers=headers, json={"messages": [], **self._person})
 
     def chat(
         self, messages: list[dict[str, str]], session_id: str, train: bool = True, **body: Any
     ) -> Iterator[StreamedAnswer]:
         """Yields the same answer after each received piece."""
         headers = {"X-Session-Id": session_id} | ({} if train else {"X-Train": "off"})
-        request = {"messages": messages, "stream": True, **body}
+        request = {"messages": messages, "stream": True, **self._person, **body}
         answer = StreamedAnswer()
         try:
             with self._http.stream("POST", "/v1/chat/completions", headers=headers, json=request) as response:

@@ -95,6 +95,20 @@ def test_piped_input_is_answered_line_by_line_with_turn_reports(gateway, monkeyp
     assert "hello there" in out and "answer 1: waits for what you say next" in out
 
 
+def test_the_named_person_owns_the_turns_and_can_be_forgotten(gateway, monkeypatch, capsys):
+    gateway.says("hello there")
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n/bad\n/new\nhi again\n"))
+    chat = ["--url", gateway.url, "--api-key", KEY, "--wait", "0"]
+    assert main([*chat, "--person", "ada"]) == 0
+    turns = gateway.http.get("/admin/turns").json()["data"]
+    assert {turn["person"] for turn in turns} == {"ada"} and len(turns) == 2
+    out = capsys.readouterr().out
+    assert "the judge now uses your rating" in out and "error" not in out
+    assert gateway.store.sessions.get(turns[-1]["session_id"]).ended_at is not None
+    assert forget(["ada", "--url", gateway.url]) == 0
+    assert gateway.http.get("/admin/turns").json()["data"] == []
+
+
 def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, capsys, monkeypatch):
     gateway.says("hello there")
     watched = AllTurns(lambda: chat.server.newest_turns(None))
