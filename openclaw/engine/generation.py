@@ -31,6 +31,7 @@ class EngineRequest:
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
     adapter: the adapter that answers; None: the base model.
     gives_way: engines that support priorities serve others first.
+    call_id: token with which a tool call begins. An answer that begins with it need not follow `json_schema`.
     """
 
     id: str
@@ -44,6 +45,7 @@ class EngineRequest:
     repeated: bool = False
     adapter: Adapter | None = None
     gives_way: bool = False
+    call_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Generation:
         self._affinity = affinity
         self._urls = engines.preferred(affinity)
         self._attempt_start = 0
+        self._may_call = request.call_id is not None and "json_schema" in request.sampling
+        """Whether the answer is sampled without the schema, as long as it is a tool call."""
         self._fixed_version: int | None = None
         """Version of the adapter that answers, if the engine reports only the base model's version."""
         self._closed_spans: list[tuple[int, int, int]] = []
@@ -114,13 +118,16 @@ class Generation:
                 attempt += 1
 
     async def _attempt(self, url: str) -> AsyncGenerator[Increment, None]:
-        done = False
+        done, body = False, self._body(url)
         try:
             adapter = self._request.adapter
             stream = self._engines.stream if adapter is None or adapter.is_base else self._answers
-            async with aclosing(stream(url, self._body(url))) as answers:
+            async with aclosing(stream(url, body)) as answers:
                 async for answer in answers:
                     increment = self._take(answer)
+                    if self._may_call and self.ids and self.ids[0] != self._request.call_id:
+                        self._begin_with_schema()
+                        return
                     if increment.ids:
                         yield increment
                     self._finish(answer["meta_info"].get("finish_reason"))
@@ -132,7 +139,7 @@ class Generation:
             raise
         finally:
             if not done:
-                self._engines.abort(url, self._request.id)
+                self._engines.abort(url, body["rid"])
 
     async def _answers(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Like `EngineClient.stream`, for the request's adapter; loads the adapter if the engine lacks it."""
@@ -152,13 +159,20 @@ class Generation:
             async for answer in answers:
                 yield answer
 
+    def _begin_with_schema(self) -> None:
+        """Drops the tokens of an answer that is no tool call; the next attempt follows the schema."""
+        self._may_call = False
+        self.ids, self.log_probs, self._open_spans = [], [], []
+
     def _body(self, url: str) -> dict[str, Any]:
-        request = self._request
+        request, sampling = self._request, self._request.sampling
+        if self._may_call:
+            sampling = {name: value for name, value in sampling.items() if name != "json_schema"}
         self._attempt_start = len(self.ids)
         join: dict[str, Any] = {}
         if request.join_key is not None and not self.ids and url in self._engines.joining:
             join = {"join_key": request.join_key, "join": request.repeated}
-        if self.ids and "json_schema" in request.sampling:
+        if self.ids and "json_schema" in sampling:
             if url not in self._engines.joining:
                 message = "the engine ended within an answer that follows a schema, which cannot be resumed; ask again"
                 raise ClientError(message, status=503, kind="server_error")
@@ -167,7 +181,7 @@ class Generation:
             **join,
             "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
             "sampling_params": {
-                **request.sampling,
+                **sampling,
                 "max_new_tokens": request.max_new_tokens - len(self.ids),
                 "stop_token_ids": list(request.stop_ids),
                 "skip_special_tokens": False,
@@ -175,7 +189,10 @@ class Generation:
             "return_logprob": request.log_probs,
             "top_logprobs_num": request.top_log_probs,
             "stream": True,
-            "rid": request.id,
+            # the engine may still run the attempt without the schema
+            "rid": f"{request.id}-schema"
+            if request.call_id is not None and not self._may_call
+            else request.id,
             **(LAST if request.gives_way else {}),
         }
 

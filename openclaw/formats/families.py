@@ -122,6 +122,12 @@ class Family:
         whole = WholeFormat(renderer, _MARKERS, probes, frozenset(stop), name in _BARE_JSON)
         return cls(name, tokenizer, partial(WholeParser, tokenizer, whole), renderer, stop)
 
+    @property
+    def call_id(self) -> int | None:
+        """Returns the token that starts each call; None if the family has no such token."""
+        has_one = self.name in _JSON_CALLS or self.name in _TAGGED_CALLS
+        return self.tokenizer.convert_tokens_to_ids("<tool_call>") if has_one else None
+
     def forced_call(self, function: str | None) -> str | None:
         """Returns the text that starts a call of this function, or any; None if the family has no such text."""
         if self.name in _JSON_CALLS:

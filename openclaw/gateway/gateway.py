@@ -281,6 +281,7 @@ class Gateway:
                 join_key=caller.key.digest.hex() if request.n == 1 else None,
                 repeated=caller.key.repeated,
                 adapter=adapter,
+                call_id=self.format.family.call_id if request.tools and not request.forced_tool else None,
             )
         generation = SharedGeneration(self.engines, engine_request, session_id, turn_id, first, mode, memory)
         return self._in_flight.add(caller.key, generation)

@@ -39,8 +39,10 @@ def generated(
         client.joining |= {engine.url} if joins else set()
         asked = EngineRequest("r", [5, 6], 60, sampling, frozenset({2}), top_log_probs=top)
         generation = Generation(client, asked, "session")
-        best = [pairs async for one in generation.run() for pairs in one.top]
-        await client.close()
+        try:
+            best = [pairs async for one in generation.run() for pairs in one.top]
+        finally:
+            await client.close()
         return generation, best
 
     return asyncio.run(run())

@@ -127,6 +127,38 @@ def test_an_answer_that_follows_a_schema_has_no_reasoning_before_it(gateway: Run
     assert prompt.endswith("<think>\n\n</think>\n\n")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_with_tools_a_call_need_not_follow_the_schema(gateway: RunningGateway, stream: bool) -> None:
+    gateway.engine.say = gateway.tokenizer.encode(f"{CALL}<|im_end|>")
+    answer = ask(gateway, tools=[tool("read")], response_format={"type": "json_object"}, stream=stream)
+    if stream:
+        calls = [call for chunk in answer for call in chunk.choices[0].delta.tool_calls or []]
+    else:
+        calls = answer.choices[0].message.tool_calls
+    assert calls and len(gateway.engine.requests) == 1
+    assert "json_schema" not in gateway.engine.requests[0]["sampling_params"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_with_tools_an_answer_that_is_no_call_is_sampled_again_with_the_schema(
+    gateway: RunningGateway, stream: bool
+) -> None:
+    ids = gateway.says('{"a": 1}')
+    gateway.engine.chunk, gateway.engine.pause = 1, 0.003
+    answer = ask(gateway, tools=[tool("read")], response_format={"type": "json_object"}, stream=stream)
+    if stream:
+        chunks = list(answer)
+        text, name = "".join(chunk.choices[0].delta.content or "" for chunk in chunks), chunks[0].id
+    else:
+        text, name = answer.choices[0].message.content, answer.id
+    assert text == '{"a": 1}'
+    first, second = gateway.engine.requests
+    assert "json_schema" not in first["sampling_params"] and "json_schema" in second["sampling_params"]
+    assert first["input_ids"] == second["input_ids"]
+    turn = gateway.turn(name)
+    assert turn.completion_ids == ids and turn.unsampled == "grammar"
+
+
 def test_a_required_call_is_not_restricted_by_the_schema_of_the_text(gateway: RunningGateway) -> None:
     gateway.engine.say = gateway.tokenizer.encode('{"path": "a.txt"}}\n</tool_call><|im_end|>')
     form = {"type": "json_object"}
