@@ -6,7 +6,7 @@ import re
 
 from tests import ROOT
 
-HEAD = "| promise | test that holds it |"
+HEAD = "| promise | test |"
 
 
 def rows() -> list[tuple[str, str]]:
