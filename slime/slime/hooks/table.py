@@ -12,7 +12,7 @@ ROLLOUT = Call(
     ("evaluation",),
 )
 
-MEGATRON = "it is called by Megatron-LM's training loop, of which slime uses megatron-core alone"
+MEGATRON = "called only by Megatron-LM's training loop; slime uses only megatron-core"
 
 _NOT_CALLED = (
     Hook(
@@ -89,7 +89,7 @@ _ALL = (
             ),
             Call("get_reward_model(config) -> object with .score(prompt, response, next_state)", ("config",)),
         ),
-        "after generation, where a sample has no reward yet; `sample.custom_rm_path` overrides it",
+        "after generation, if a sample has no reward yet; `sample.custom_rm_path` overrides it",
         "get_reward_model",
     ),
     Hook(
@@ -118,7 +118,7 @@ _ALL = (
     Hook(
         "rollout_all_samples_process_path",
         (Call("f(args, all_groups, get_samples) -> None", ("args", "all_groups", "get_samples")),),
-        "at the end of the default rollout, with dropped groups too",
+        "at the end of the default rollout; all_groups includes dropped ones",
         "process_all_samples",
     ),
     Hook(
@@ -149,7 +149,7 @@ _ALL = (
     ),
     Hook(
         "custom_convert_samples_to_train_data_path",
-        (Call("f(args, samples) -> dict of lists, one entry a sample", ("args", "samples")),),
+        (Call("f(args, samples) -> dict of lists, one entry per sample", ("args", "samples")),),
         "on each batch, instead of slime's own conversion",
         "convert_samples_to_train_data",
     ),
@@ -157,7 +157,7 @@ _ALL = (
         "custom_rollout_log_function_path",
         (
             Call(
-                "f(rollout_id, args, samples, extra_metrics, rollout_time) -> bool; true leaves slime's log out",
+                "f(rollout_id, args, samples, extra_metrics, rollout_time) -> bool; true replaces the log of slime",
                 ("rollout_id", "args", "samples", "extra_metrics", "rollout_time"),
             ),
         ),
@@ -168,7 +168,7 @@ _ALL = (
         "custom_eval_rollout_log_function_path",
         (
             Call(
-                "f(rollout_id, args, data, extra_metrics) -> bool; true leaves slime's log out",
+                "f(rollout_id, args, data, extra_metrics) -> bool; true replaces the log of slime",
                 ("rollout_id", "args", "data", "extra_metrics"),
             ),
         ),
@@ -239,7 +239,7 @@ _ALL = (
                 ("total_lengths", "response_lengths", "loss_masks", "per_token"),
             ),
         ),
-        "in the policy loss, a sum over samples",
+        "in the policy loss; the scalar is a sum over samples",
         "pg_loss_reducer",
     ),
     Hook(
@@ -251,8 +251,8 @@ _ALL = (
     Hook(
         "service_path",
         (Call("start(args, endpoints) -> list of server processes", ("args", "endpoints")),),
-        "once, before anything starts; slime starts, watches and restarts what it returns; what it raises refuses the "
-        "run, in its own words where the exception has `refusal = True`",
+        "once, before anything starts; slime starts, watches and restarts the returned servers. An exception ends "
+        "the run; if it has `refusal = True`, its message is printed unchanged",
         "start",
         repeatable=True,
     ),
