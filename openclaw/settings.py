@@ -121,7 +121,7 @@ class Settings:
     )
     context_length: int | None = flag(
         None,
-        "Most tokens of prompt and answer together; default: the model's.",
+        "Maximum tokens of prompt and answer together; default: the model's.",
         env=("CONTEXT_LENGTH",),
         unit="tokens",
         least=1,
@@ -167,7 +167,7 @@ class Settings:
         unit="bytes",
         least=1,
     )
-    max_messages: int = flag(10_000, "Most messages in one request.", env=("MAX_MESSAGES",), least=1)
+    max_messages: int = flag(10_000, "Maximum messages in one request.", env=("MAX_MESSAGES",), least=1)
     rate_limit: float = flag(
         0.0,
         "Requests per minute and key (address without keys); 0: no limit.",

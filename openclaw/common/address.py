@@ -30,7 +30,7 @@ class ServerAddress:
         most=65535,
     )
     run_dir: str | None = flag(
-        None, "Folder of the server's run, if neither is given", env=("RUN_DIR",), unit="path"
+        None, "Run folder of the server, if neither address nor port is given", env=("RUN_DIR",), unit="path"
     )
 
     def address(self, runs: Path = RUNS) -> str:

@@ -13,7 +13,7 @@ class DreamArguments:
 
     dream_steps: int = flag(
         0,
-        "minimum of steps on dreams (wish in the prompt) after a complaint; 0: none",
+        "minimum training steps on dreams (wish in the prompt) after a complaint; 0: none",
         least=0,
         most=64,
     )
@@ -27,19 +27,19 @@ class DreamArguments:
     dream_rows: int = flag(5, "dreams per dream step", least=1, most=256)
     dream_anchors: int = flag(
         8,
-        "anchors per dream step: wishes, other prompts and questions held to the teacher",
+        "anchors per dream step: wishes, other prompts and questions, distilled from the teacher",
         least=0,
         most=256,
     )
     dream_anchor_weight: float = flag(
         1.0,
-        "loss weight of a 14-token anchor, relative to a dream; longer ones have more",
+        "loss weight of a 14-token anchor, relative to a dream; longer anchors weigh more",
         least=0,
         most=16,
     )
     dream_prompts: int = flag(
         16,
-        "answers kept for a new wish, of 2.5 times as many samples",
+        "answers selected for a new wish, from 2.5 times as many samples",
         least=1,
         most=512,
     )

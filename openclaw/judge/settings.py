@@ -105,7 +105,7 @@ class JudgeSettings:
     )
     judge_head: str | None = flag(
         None,
-        "Head of the sentence model that python -m openclaw.judge.learned adapted to a person.",
+        "Head of the sentence model, adapted to a person by python -m openclaw.judge.learned.",
         env=("JUDGE_HEAD",),
         unit="path",
     )
@@ -146,7 +146,7 @@ class JudgeSettings:
     )
     judge_retries: int = flag(
         2,
-        "Most retries of one vote's request.",
+        "Maximum retries of one vote's request.",
         env=("JUDGE_RETRIES",),
         aliases=("--retries",),
         least=0,
@@ -181,7 +181,7 @@ class JudgeSettings:
     )
     judge_cache_size: int = flag(
         1024,
-        "Answered questions to cache, so that repeated ones cost nothing; 0: none.",
+        "Number of answered questions to cache; 0: none.",
         env=("JUDGE_CACHE_SIZE",),
         aliases=("--cache-size",),
         unit="questions",

@@ -104,7 +104,7 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 class WorkerSettings(BufferAddress):
     """Settings of a worker: the store, and the method. Raises ConfigError if a method option is not a number."""
 
-    method_path: str = flag(REQUIRED, "module:attr that makes a sample or a drop from a turn")
+    method_path: str = flag(REQUIRED, "module:attr that converts a turn to a sample, or drops it")
     worker_name: str | None = flag(None, "name that is unique among running workers")
     model_path: str | None = flag(
         None, "folder of the policy's model, for methods that use hints", unit="path"

@@ -65,7 +65,7 @@ class ImportAny(BufferAddress):
         positional=True,
     )
     model_path: Path | None = flag(None, "folder of the trained model; not for an exported file", unit="path")
-    person: str | None = flag(None, "person who is stored with turns of logs")
+    person: str | None = flag(None, "person to store with turns that are imported from logs")
     dry_run: bool = flag(False, "count the turns to import and store nothing")
 
 

@@ -115,7 +115,7 @@ class StandingArguments:
 
     standing_wishes: Literal["none", "person", "people"] = flag(
         "none",
-        "last two wishes for the trainer's teacher: of the turn's person, or of all people",
+        "add the last two wishes of this person, or of everyone, for the trainer's teacher",
     )
     standing_liked: bool = flag(
         False,
@@ -179,21 +179,23 @@ class ProbationArguments:
         50, "judged turns during which newer versions are monitored; 0: none", least=0
     )
     probation_false_alarms: float = flag(
-        0.01, "probability of a false alarm within that many turns", above=0, most=1
+        0.01, "probability of a false alarm within the monitored turns", above=0, most=1
     )
 
 
 @dataclass(frozen=True)
 class ObservationArguments:
-    """Observation loss: what --echo-coef learns to predict."""
+    """Observation loss: messages that --echo-coef learns to predict."""
 
-    echo_roles: list[Literal["user", "tool"]] = flag(["user", "tool"], "roles whose messages are targets")
+    echo_roles: list[Literal["user", "tool"]] = flag(
+        ["user", "tool"], "roles whose messages are targets of --echo-coef"
+    )
     echo_longest: int = flag(512, "most tokens read after an answer", least=1, unit="tokens")
 
 
 @dataclass(frozen=True)
 class GateSampleArguments:
-    """Gate samples: what updates are examined on before they go live."""
+    """Gate samples: samples on which updates are checked before they go live."""
 
     gate_data: Path | None = flag(
         None,
@@ -204,20 +206,22 @@ class GateSampleArguments:
         None,
         "JSON lines of facts; each update must keep most of those that the model knew",
     )
-    gate_liked: int = flag(8, "liked answers, old and new, to compare candidates on", least=0)
-    gate_recent: int = flag(8, "newest answers to compare candidates on", least=0)
+    gate_liked: int = flag(
+        8, "number of liked answers, old and new, on which candidates are compared", least=0
+    )
+    gate_recent: int = flag(8, "number of newest answers on which candidates are compared", least=0)
     gate_longest: int = flag(
-        4096, "longest prompt and answer to compare candidates on", least=1, unit="tokens"
+        4096, "longest prompt and answer on which candidates are compared", least=1, unit="tokens"
     )
 
 
 @dataclass(frozen=True)
 class JudgeProcessArguments:
-    """Judge processes: how many, and the method that they run."""
+    """Judge processes: their number, and the method that they run."""
 
     num_judge_workers: int = flag(1, "number of judge processes", least=1)
     method_path: str | None = flag(
-        None, "module:attr that makes a sample or a counted drop from a judged turn; required"
+        None, "module:attr that converts a judged turn to a sample, or drops and counts it; required"
     )
 
 

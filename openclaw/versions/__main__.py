@@ -84,7 +84,7 @@ class Diff(VersionsSettings):
     b: int = flag(REQUIRED, "second version", positional=True)
     prompts: Path | None = flag(
         None,
-        'file with one prompt per line, asked of both: a text, or {"messages": [...]}',
+        'file with one prompt per line, sent to both versions: a text, or {"messages": [...]}',
         unit="path",
     )
 

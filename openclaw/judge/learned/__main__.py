@@ -44,7 +44,7 @@ class Learning:
         unit="file",
     )
     output: str = flag(REQUIRED, "output file of the head", unit="file")
-    most: int = flag(MOST, "newest judged turns to read", least=1)
+    most: int = flag(MOST, "number of newest judged turns to read", least=1)
 
     def __post_init__(self) -> None:
         check(self)

@@ -30,9 +30,9 @@ def markdown() -> str:
         lines += [f"### {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
         lines += [*flag_table(flags_of(group)), ""]
     lines += [
-        "### Flags of the original that slime does not have",
+        "### Flags of the original slime that are not supported",
         "",
-        "| flag | taken with | why |",
+        "| flag | accepted values | reason |",
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | {same} | {reason} |" for name, same, reason in table()]

@@ -95,7 +95,7 @@ class AdvantageArguments:
     )
     kl_coef: float = flag(
         0.0,
-        "weight of the divergence from a reference model in token rewards (reinforce_plus_plus*, ppo)",
+        "weight of the KL divergence from a reference model in token rewards (reinforce_plus_plus*, ppo)",
         least=0,
         rules=[
             NOT_FOR_SFT,

@@ -21,12 +21,12 @@ class BatchArguments:
         None, "optimizer steps of a full rollout; sets --global-batch-size", least=1
     )
     trim_to_global_batch: bool = flag(
-        False, "do not train samples beyond full steps, instead of a smaller last step"
+        False, "drop samples beyond full steps, instead of training a smaller last step"
     )
     use_dynamic_batch_size: bool = flag(True, "pack micro-batches by tokens; otherwise count samples")
     max_tokens_per_gpu: int = flag(
         8192,
-        "most tokens of a packed micro-batch; a longer sample gets its own",
+        "maximum tokens of a packed micro-batch; a longer sample gets its own",
         env=("MAX_TOKENS_PER_GPU",),
         least=1,
         main=True,

@@ -36,11 +36,10 @@ class ClusterArguments:
     train_threads: int = flag(1, "CPU threads per training process", least=1)
     use_idle_processors: bool = flag(
         False,
-        "engines and training processes on the CPU take more threads than --engine-threads and --train-threads while "
-        "no other process uses the processors",
+        "engines and training processes on the CPU use idle processors beyond --engine-threads and --train-threads",
     )
     train_nice: int = flag(
-        5, "added to the niceness of training processes that use the CPU, 0 to 19", least=0
+        5, "increase of the niceness of training processes that use the CPU, 0 to 19", least=0
     )
     trainer_max_restarts: int = flag(10, "restarts of dead training processes", least=0)
     fsdp_cpu_offload: bool = flag(

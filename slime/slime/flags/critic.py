@@ -21,7 +21,7 @@ class CriticArguments:
         rules=[OF_CRITIC],
     )
     value_clip: float = flag(
-        0.2, "largest rewarded change of a value within one rollout", above=0, rules=[OF_CRITIC]
+        0.2, "largest change of a value within one rollout that reduces the loss", above=0, rules=[OF_CRITIC]
     )
     critic_lr: float | None = flag(
         None, "highest learning rate of the critic (default: --lr)", least=0, rules=[OF_CRITIC]

@@ -72,12 +72,11 @@ class DataArguments:
     )
     rollout_max_prompt_len: int | None = flag(
         None,
-        "most tokens of a prompt; longer ones are dropped and counted (default: "
-        "--rollout-max-context-len - 1)",
+        "maximum tokens of a prompt; longer ones are dropped and counted (default: --rollout-max-context-len - 1)",
         least=1,
     )
     rollout_max_context_len: int | None = flag(
-        None, "most tokens of prompt and answer together; answers are truncated", least=2
+        None, "maximum tokens of prompt and answer together; answers are truncated", least=2
     )
     buffer_filter_path: str | None = flag(
         None,

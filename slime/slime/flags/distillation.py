@@ -29,7 +29,7 @@ class DistillationArguments:
     )
     distill_topk: int = flag(0, "most likely ids per position to compare")
     distill_subset_mode: Literal["student", "teacher", "overlap"] | None = flag(
-        None, "model whose most likely ids are compared, or both (default: by the loss)"
+        None, "most likely ids to compare: of student, teacher, or common to both (default: by loss)"
     )
     hint_selection: Literal["shortest", "token_optimal", "sequence_optimal"] = flag(
         "shortest",
@@ -50,7 +50,7 @@ class StalenessArguments:
 
     max_staleness: int | None = flag(
         None,
-        "tokens of weights more than this many versions old have --stale-weight (default: no limit)",
+        "tokens from weights more than this many versions old get --stale-weight (default: no limit)",
         least=0,
         rules=[
             excludes(
@@ -62,7 +62,7 @@ class StalenessArguments:
     )
     stale_weight: float = flag(
         0.0,
-        "loss weight of these tokens; 0 excludes them",
+        "loss weight of tokens beyond --max-staleness; 0 excludes them",
         least=0,
         most=1,
         rules=[needs("max_staleness")],
@@ -74,6 +74,6 @@ class StalenessArguments:
     )
     logprob_gap_alarm: float = flag(
         0.05,
-        "log-prob difference of trainer and engine, nats a token, that logs a warning; 0: none",
+        "log-prob difference of trainer and engine, nats per token, from which to warn; 0: never",
         least=0,
     )

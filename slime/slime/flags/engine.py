@@ -118,7 +118,7 @@ class EngineArguments:
     engine_threads: int = flag(1, "CPU threads per engine", least=1)
     context_length: int | None = flag(
         None,
-        "most tokens of prompt and answer (default: the model's)",
+        "maximum tokens of prompt and answer (default: the model's)",
         env=("CONTEXT_LENGTH",),
         aliases=("--sglang-context-length",),
         least=1,
@@ -166,7 +166,9 @@ class EngineArguments:
         least=0,
     )
     prm_teacher_hf_checkpoint: str | None = flag(
-        None, "folder of that teacher (default: --hf-checkpoint)", env=("PRM_TEACHER_HF",)
+        None,
+        "model folder of the teacher in the inference engine (default: --hf-checkpoint)",
+        env=("PRM_TEACHER_HF",),
     )
 
     @property

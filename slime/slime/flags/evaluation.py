@@ -15,7 +15,7 @@ EVALUATED = needs(
 
 @dataclass
 class EvaluationArguments:
-    """Evaluation. Values that are not given are those of training."""
+    """Evaluation. The defaults are the values for training."""
 
     eval_interval: int | None = flag(
         None,
@@ -54,15 +54,15 @@ class EvaluationArguments:
     eval_temperature: float | None = flag(None, "sampling temperature; 0: greedy")
     eval_top_p: float | None = flag(None, "as --rollout-top-p")
     eval_top_k: int | None = flag(None, "as --rollout-top-k")
-    eval_max_response_len: int | None = flag(None, "most tokens of an answer")
+    eval_max_response_len: int | None = flag(None, "maximum tokens of an answer")
     eval_max_prompt_len: int | None = flag(
-        None, "most tokens of a prompt; longer ones are skipped and counted"
+        None, "maximum tokens of a prompt; longer ones are skipped and counted"
     )
-    eval_max_context_len: int | None = flag(None, "most tokens of prompt and answer together")
+    eval_max_context_len: int | None = flag(None, "maximum tokens of prompt and answer together")
     eval_input_key: str | None = flag(None, "column with the prompt")
     eval_label_key: str | None = flag(None, "column with the reference answer")
     eval_tool_key: str | None = flag(None, "column with tool definitions")
-    eval_reward_key: str | None = flag(None, "name of the reward that is the score")
+    eval_reward_key: str | None = flag(None, "name of the reward that is reported as the score")
     log_passrate: bool = flag(
         False,
         "log passrate/*: pass@k of training groups, counting rewards of 1 or more",

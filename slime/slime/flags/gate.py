@@ -10,7 +10,7 @@ from claw_base.settings.declare import flag
 
 @dataclass
 class GateArguments:
-    """Gate: examines every update between its export and the switch; what it rejects never answers anybody."""
+    """Gate: checks every update between its export and the switch; rejected updates answer no requests."""
 
     gate: bool = flag(
         False,
@@ -19,16 +19,16 @@ class GateArguments:
     )
     gate_max_change: float = flag(
         0.1,
-        "largest relative change of the weights per update, adapted; larger updates are shrunk",
+        "largest relative weight change per update, adapted to accepted ones; larger updates are scaled down",
         above=0,
     )
     gate_max_kl: float = flag(
         0.1,
-        "largest KL of live weights to candidate, nats a token; larger updates are shrunk",
+        "largest KL from live weights to candidate, nats per token; larger updates are scaled down",
         above=0,
     )
     gate_max_canary_loss: float = flag(
-        0.1, "largest mean decrease of the log-prob of liked answers, nats a token", above=0
+        0.1, "largest mean decrease of the log-prob of liked answers, nats per token", above=0
     )
     gate_max_wrong: float = flag(
         0.04,
@@ -37,7 +37,7 @@ class GateArguments:
     )
     gate_min_obeyed: float = flag(
         0.8,
-        "share of the best version's followed wishes that each update must follow too",
+        "share of the wishes obeyed by the best version that each update must obey",
         least=0,
         most=1,
     )
@@ -49,23 +49,22 @@ class GateArguments:
     )
     gate_answers_every: int = flag(
         4,
-        "check answers of every Nth update, and of updates close to an earlier limit",
+        "check answers of every Nth update, and of updates close to another gate limit",
         least=1,
     )
     gate_questions: int = flag(
         8,
-        "--gate-data questions per check (all after a wrong answer), a quarter after going live; 0: "
-        "all before",
+        "--gate-data questions per check, all after a wrong answer; 0: all, none after the switch",
         least=0,
     )
-    gate_answer_tokens: int = flag(160, "most tokens of a candidate's answer in a check", least=1)
+    gate_answer_tokens: int = flag(160, "maximum tokens of a candidate's answer in a check", least=1)
     gate_engine: str = flag(
         "auto",
         "engine of the checks: serving (second weights), cpu, HOST:PORT (spare), auto (serving, cpu or none)",
     )
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",
-        "after a rejection skip the batch; lower-lr also halves the learning rate from the second in a row",
+        "after a rejection, skip the batch; lower-lr: halve the learning rate if another one follows",
     )
     gate_adapt_lr: bool = flag(
         False,

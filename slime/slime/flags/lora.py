@@ -21,7 +21,7 @@ NOT_BY_ADAPTER = {
 
 @dataclass
 class LoraArguments:
-    """LoRA. Any of these flags but --ship-adapters switches it on."""
+    """LoRA. Any of these flags except --ship-adapters enables it."""
 
     use_lora: bool = flag(False, "train low-rank adapters on a frozen model", main=True)
     ship_adapters: bool | None = flag(
@@ -68,7 +68,10 @@ class LoraArguments:
     )
     lora_rank: int | None = flag(None, f"rank of the adapters (default: {DEFAULT_RANK})", least=1, main=True)
     lora_alpha: float | None = flag(
-        None, f"adapters are scaled by this over their rank (default: {DEFAULT_ALPHA:g})", above=0, main=True
+        None,
+        f"adapters are scaled by this value divided by their rank (default: {DEFAULT_ALPHA:g})",
+        above=0,
+        main=True,
     )
     lora_dropout: float | None = flag(
         None, "dropout of the adapters' inputs in training (default: 0)", least=0, below=1

@@ -62,13 +62,13 @@ class LossArguments:
         "f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of the policy loss",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
-    eps_clip: float = flag(0.2, "lower clip of the probability ratio, at 1 - this", least=0, below=1)
+    eps_clip: float = flag(0.2, "lower bound of the probability ratio: 1 minus this value", least=0, below=1)
     eps_clip_high: float | None = flag(
-        None, "upper clip of the probability ratio, at 1 + this (default: --eps-clip)", least=0
+        None, "upper bound of the probability ratio: 1 plus this value (default: --eps-clip)", least=0
     )
     eps_clip_c: float | None = flag(
         None,
-        "dual clip, above 1: bound of the loss of tokens with negative advantage",
+        "dual clip: bounds the loss of tokens with negative advantage",
         above=1,
         rules=[
             NOT_FOR_SFT,
@@ -87,21 +87,21 @@ class LossArguments:
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     use_kl_loss: bool = flag(
-        False, "add the divergence from a reference model to the loss", rules=[NOT_FOR_SFT]
+        False, "add the KL divergence from a reference model to the loss", rules=[NOT_FOR_SFT]
     )
     kl_loss_coef: float = flag(
         0.0,
-        "weight of that divergence; 0: load no reference model",
+        "weight of the term of --use-kl-loss; 0: load no reference model",
         least=0,
         rules=[needs("use_kl_loss", text="{flag} {value} needs --use-kl-loss")],
         main=True,
     )
     kl_loss_type: Literal["k1", "k2", "k3", "low_var_kl"] = flag(
-        "k1", "estimator of that divergence and of the divergence of --kl-coef"
+        "k1", "estimator of the KL divergence of --use-kl-loss and of --kl-coef"
     )
     use_unbiased_kl: bool = flag(
         False,
-        "weight the estimator by the probability ratio, so its gradient is unbiased",
+        "weight the estimator of --use-kl-loss by the probability ratio, so its gradient is unbiased",
         rules=[needs("kl_loss_coef", text="{flag} needs --use-kl-loss and a --kl-loss-coef above 0")],
     )
     use_opsm: bool = flag(
@@ -111,7 +111,7 @@ class LossArguments:
     )
     opsm_delta: float = flag(
         1e-4,
-        "decrease of a sample's mean log-prob, nats a token, at which OPSM drops it",
+        "decrease of a sample's mean log-prob, nats per token, from which --use-opsm drops it",
         least=0,
         rules=[needs("use_opsm")],
     )
@@ -126,19 +126,23 @@ class LossArguments:
     )
     get_mismatch_metrics: bool = flag(
         False,
-        "measure the weights of --use-tis (or --custom-tis-function-path) without applying them",
+        "measure the importance weights of --use-tis (or --custom-tis-function-path) without applying them",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     use_tis: bool = flag(
         False,
-        "weight tokens by trainer probability over engine probability",
+        "importance sampling: weight tokens by the trainer's probability divided by the engine's",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     tis_mode: Literal["truncate", "icepop"] = flag(
-        "truncate", "clip these weights to their range, or drop tokens outside it (IcePop)", rules=[OF_TIS]
+        "truncate",
+        "clip importance weights to their range, or drop tokens outside it (IcePop)",
+        rules=[OF_TIS],
     )
-    tis_clip: float = flag(2.0, "upper bound of these weights", least=0, rules=[OF_TIS])
-    tis_clip_low: float = flag(0.0, "lower bound of these weights", least=0, rules=[OF_TIS])
+    tis_clip: float = flag(2.0, "upper bound of the importance weights of --use-tis", least=0, rules=[OF_TIS])
+    tis_clip_low: float = flag(
+        0.0, "lower bound of the importance weights of --use-tis", least=0, rules=[OF_TIS]
+    )
     custom_tis_function_path: str | None = flag(
         None,
         "f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths, "

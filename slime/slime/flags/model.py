@@ -59,8 +59,7 @@ class ModelArguments:
     )
     fused_layers: Literal["auto", "all", "off"] = flag(
         "auto",
-        "fused kernels: auto: norms on GPUs; all: also gated activations, Megatron's residual sums "
-        "and rotations",
+        "fused kernels: auto: norms on GPUs; all: also gated activations and Megatron's residual sums",
     )
     bf16: bool = flag(
         False,

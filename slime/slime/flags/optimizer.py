@@ -74,7 +74,7 @@ class OptimizerArguments:
     )
     average_steps: float = flag(
         0.0,
-        "decay of the mean weights over an update's steps, its result; 0: last step",
+        "decay of the average of weights over an update's steps; 0: use the last step",
         least=0,
         below=1,
         rules=[

@@ -24,7 +24,7 @@ def full_needs(name: str) -> Rule:
 
 @dataclass
 class ParallelArguments:
-    """Division of the model (--train-backend megatron)."""
+    """Parallelism of the model (--train-backend megatron)."""
 
     tensor_model_parallel_size: int = flag(
         1, "tensor-parallel ranks", aliases=("--tp",), least=1, rules=[OF_MEGATRON], main=True

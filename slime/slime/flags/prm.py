@@ -25,14 +25,14 @@ class PrmArguments:
     prm_temperature: float = flag(
         1.0, "sampling temperature of the judge model, with --prm-enable", least=0, yields=True
     )
-    prm_max_new_tokens: int = flag(2048, "most tokens of a vote, with --prm-enable", least=1, yields=True)
+    prm_max_new_tokens: int = flag(2048, "maximum tokens of a vote, with --prm-enable", least=1, yields=True)
     prm_router_ip: str | None = flag(
         None,
         "host of an external judge engine, which uses token ids of --prm-model-path",
         rules=[JUDGES, needs("prm_router_port")],
     )
     prm_router_port: int | None = flag(
-        None, "port of that engine", least=1, most=65535, rules=[JUDGES, needs("prm_router_ip")]
+        None, "port of the external judge engine", least=1, most=65535, rules=[JUDGES, needs("prm_router_ip")]
     )
     prm_url: str | None = flag(
         None,

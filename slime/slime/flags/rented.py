@@ -39,11 +39,11 @@ class RentedArguments:
         rules=[TRAINED_THERE],
     )
     rented_judge: bool = flag(
-        False, "engine of the service's base model, which never changes, for the judge", rules=[RENTED]
+        False, "start an engine with the service's unchanged base model, for the judge", rules=[RENTED]
     )
     rented_prices: str | None = flag(
         None,
-        "JSON file of prices, {model: {prefill, sample, train}} in US dollars for a million tokens",
+        "JSON file of prices, {model: {prefill, sample, train}} in US dollars per million tokens",
         rules=[RENTED],
     )
     max_cost: float | None = flag(

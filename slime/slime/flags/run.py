@@ -25,7 +25,7 @@ class RunArguments:
 
 @dataclass
 class LoopArguments:
-    """Loop: which parts take turns, are left out, or are replayed."""
+    """Loop: parts that alternate, are skipped, or are replayed."""
 
     train_epochs: int = flag(
         1, "passes over the batch of each rollout", env=("TRAIN_EPOCHS",), least=1, main=True
@@ -64,7 +64,7 @@ class LoopArguments:
         "(evaluations: eval_N)",
     )
     load_debug_rollout_data: str | None = flag(
-        None, "replay such files instead of collecting rollouts; implies --debug-train-only"
+        None, "files of recorded samples to replay instead of collecting rollouts; implies --debug-train-only"
     )
     load_debug_rollout_data_subsample: float = flag(
         1.0,
@@ -105,7 +105,7 @@ STARTS = {"embedded": 300.0, "sglang": 1200.0, "vllm": 1200.0, "rented": 300.0}
 
 @dataclass
 class LimitArguments:
-    """Limits of waiting, in seconds; 0 waits for ever."""
+    """Time limits, in seconds; 0: no limit."""
 
     ray_start_timeout: float = flag(180.0, "time limit of Ray's start, seconds", least=0)
     engine_start_timeout: float | None = flag(

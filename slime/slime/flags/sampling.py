@@ -10,14 +10,14 @@ from slime.flags.shared import GENERATES_NOTHING
 
 @dataclass
 class SamplingArguments:
-    """Sampling: one answer, and how many are asked for at once."""
+    """Sampling: parameters of an answer, and concurrent requests."""
 
     rollout_temperature: float = flag(
         1.0, "sampling temperature; training divides the logits by it too", above=0, main=True
     )
     rollout_top_p: float = flag(1.0, "top-p sampling", above=0, most=1)
     rollout_top_k: int = flag(-1, "top-k sampling; -1: all tokens", least=1, also=-1)
-    rollout_max_response_len: int = flag(1024, "most tokens of an answer", least=1, main=True)
+    rollout_max_response_len: int = flag(1024, "maximum tokens of an answer", least=1, main=True)
     rollout_stop: list[str] = flag([], "texts that end an answer", rules=[GENERATES_NOTHING])
     rollout_stop_token_ids: list[int] = flag([], "token ids that end an answer", rules=[GENERATES_NOTHING])
     rollout_skip_special_tokens: bool = flag(False, "omit special tokens from the text of an answer")

@@ -94,7 +94,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
 def table() -> list[tuple[str, str, str]]:
     """Returns (flag, accepted values, reason) of all flags, for documentation."""
     rows = [
-        (name, " ".join(value or "the switch" for value in foreign.same), foreign.reason)
+        (name, " ".join(value or "as a switch" for value in foreign.same), foreign.reason)
         for name, foreign in FOREIGN.items()
     ]
     rows += [(f"{prefix}*", "", foreign.reason) for prefix, foreign in PREFIXES.items()]

@@ -95,4 +95,4 @@ def shape_table() -> list[tuple[str, str, str]]:
     """Returns (flag, accepted values, reason) of all flags, for documentation."""
     reason = "the shape of the model is read from its config.json"
     valued = [(option(name), "from config.json", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)]
-    return valued + [(option(name), "the switch", reason) for name in SHAPE_SWITCHES]
+    return valued + [(option(name), "as a switch", reason) for name in SHAPE_SWITCHES]

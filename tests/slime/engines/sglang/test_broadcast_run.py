@@ -111,7 +111,7 @@ def test_engines_without_broadcast_support_are_rejected_at_the_start(
             ["--update-weight-transport", "nccl", "--backend", "sglang", "--update-weight-buffer-size", "0"],
             "1 or more",
         ),
-        (["--update-weight-mode", "delta"], "goes whole to the engines"),
+        (["--update-weight-mode", "delta"], "is sent to the engines as a whole"),
     ],
 )
 def test_flags_of_the_transport_work_or_are_rejected(
