@@ -91,7 +91,7 @@ def fate(status: dict[str, Any]) -> str:
         reason = status.get("reason")
         why = f" ({reason})" if reason else ""
         parts.append(f"judged {status['score']:+g} by {status['judge']}{why}")
-    parts += [f"hint: {hint}" for hint in status["hints"]]
+    parts += [f'hint: "{hint}"' for hint in status["hints"]]
     return visible_line(", ".join([*parts, _stage(status)]))
 
 

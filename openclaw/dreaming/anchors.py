@@ -101,12 +101,12 @@ def next_anchors(
     count: int,
     poles: Collection[str] = (),
 ) -> list[AnchorPrompt]:
-    """Returns up to `count` further anchors to sample for a wish with these themes, in the proportions of `IN_TURN`.
+    """Returns up to `count` more anchors to sample for a preference with these themes, in the proportions of `IN_TURN`.
 
     Args:
-        language: of the person.
+        language: the person's language.
         known: ids of existing anchors.
-        poles: of the preference, see `mostly_contrary`.
+        poles: the poles of the preference; see `mostly_contrary`.
     """
     left = {
         theme: iter(

@@ -49,8 +49,7 @@ def check_reader(request: Request) -> None:
 
 
 def check_change(request: Request) -> None:
-    """Like `check_reader`; a browser must also state that the page itself sent the request. Raises ClientError (401,
-    403)."""
+    """Like `check_reader`; also rejects cross-origin requests. Raises ClientError (401, 403)."""
     check_same_origin(request)
     check_reader(request)
 

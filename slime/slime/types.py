@@ -161,7 +161,7 @@ class Sample:
         for name in ("teacher_topk_log_probs", "teacher_topk_indices"):
             self._check_length(name)
         if (log_probs is None) != (ids is None):
-            raise self._error("teacher_topk_log_probs and teacher_topk_indices come only together")
+            raise self._error("teacher_topk_log_probs and teacher_topk_indices must be given together")
         widths = {len(row) for row in [*(log_probs or ()), *(ids or ())]}
         if len(widths) > 1:
             raise self._error(
@@ -187,7 +187,7 @@ class Sample:
         for version, start, end in self.version_spans:
             if not end_before <= start <= end <= self.response_length:
                 raise self._error(
-                    f"version span ({version}, {start}, {end}) overlaps another or leaves the response"
+                    f"version span ({version}, {start}, {end}) overlaps another span or exceeds the response"
                 )
             end_before = end
 

@@ -129,7 +129,7 @@ def test_a_run_can_be_superseded_only_by_a_current_one(tmp_path: Path) -> None:
     write(
         root, "serving/gateway.2026-11-20", content(date="2026-11-20", superseded="serving/other.2026-11-22")
     )
-    with pytest.raises(ReportError, match=r"serving/other\.2026-11-22 is not another current run"):
+    with pytest.raises(ReportError, match=r"another current run, not serving/other\.2026-11-22"):
         read_reports(root / "lab" / "reports")
 
 

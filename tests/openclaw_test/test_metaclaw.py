@@ -75,7 +75,7 @@ def test_a_folder_is_read_from_any_root_path() -> None:
 @pytest.mark.parametrize(
     ("file", "edit", "named"),
     [
-        ("all_tests.json", lambda found: {}, "names no days"),
+        ("all_tests.json", lambda found: {}, "non-empty list of days"),
         ("all_tests.json", lambda found: {**found, "eval_dir": "gone"}, "no folder is there"),
         ("eval/day01/questions.json", lambda found: {"rounds": []}, "has no rounds"),
         ("eval/day01/questions.json", lambda found: {"rounds": [{"type": "file_check"}]}, "no question"),

@@ -59,7 +59,7 @@ def _check_superseded(runs: Sequence[Run]) -> None:
         ]
         for name, by in names:
             if by and (by not in current or by == run.id):
-                raise ReportError(f"{name}: superseded: {by} is not another current run")
+                raise ReportError(f"{name}: `superseded` must be the id of another current run, not {by}")
 
 
 def _headlines(content: object, runs: Sequence[Run]) -> tuple[Headline, ...]:

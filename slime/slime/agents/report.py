@@ -63,14 +63,14 @@ def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
 
 
 def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """Returns the first and the last evaluation, and the training between them, in the tracks' format.
+    """Returns the first and the last evaluation and the training between them, in the format that all tracks use.
 
     `episodes`: trained trajectories; `infra_failures`: unavailable environments, including replaced ones, and failed
     attempts at held-out tasks due to infrastructure. Values after training are None if the run ended before its
     second evaluation.
 
     Args:
-        seconds: that the whole took; by default from the beginning of the first row of metrics to the last one.
+        seconds: total duration; default: from the start of the first row of metrics to the last row.
 
     Raises:
         ConfigError: as `of_dataset`.

@@ -15,7 +15,7 @@ def child_command(python: str, child: str) -> list[str]:
 
 
 def child_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns `environ` with the PATH for an engine in this Python, and without proxies to this machine."""
+    """Returns `environ` with the PATH for an engine in this Python, and with this machine exempt from proxies."""
     return {**environ, "PATH": search_path(python, environ), **past_proxies(environ)}
 
 

@@ -189,7 +189,8 @@ class EmptyRequest(_Body):
 
 
 class MemoryRequest(_Body):
-    """SGLang's tags select parts of the memory; this engine moves all or nothing."""
+    """Body of a request to release or resume memory. SGLang's `tags` select parts of it; this engine supports only
+    weights and KV cache together."""
 
     tags: list[str] | None = None
 
@@ -246,8 +247,9 @@ class LoadAdapterRequest(UnloadAdapterRequest):
 
 
 class TryRequest(SwitchRequest):
-    """Prompts for weights that do not go live: the prepared ones, or those in the folder `model_path`, which leaves
-    prepared weights unchanged. `drafts`: another version's answers at temperature 0; an equal answer is then cheaper.
+    """Prompts to answer with weights that are not live: the prepared weights, or those in the folder `model_path`;
+    then the prepared weights stay unchanged. `drafts`: another version's answers at temperature 0; generating the same
+    answer is then cheaper.
     """
 
     model_path: str | None = None

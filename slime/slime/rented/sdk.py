@@ -145,7 +145,8 @@ MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 
 
 def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
-    """Returns the SDK's error as one line; the HTTP status may be that of its cause."""
+    """Converts an SDK error to ServiceAway or ServiceRefuses, with a message of one line, by the HTTP status or the
+    category of the error or of its causes."""
     status, category = None, None
     cause: BaseException | None = error
     while cause is not None and status is None and category is None:

@@ -143,7 +143,8 @@ class Prefixes:
 
 
 def _exceeds(size: Size, most: int) -> bool:
-    """Returns whether a part is too large. A long sequence may exceed the tokens, but not the targets."""
+    """Returns whether a part is too large. A single long sequence may exceed the limit of tokens, but not that of
+    targets."""
     return size.load > max(most, size.longest) or size.targets > most
 
 

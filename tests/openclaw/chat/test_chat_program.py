@@ -185,10 +185,10 @@ def test_each_stage_of_a_turn_has_its_message():
         "drop_reason": None, "state": "judged", "state_reason": None,
     }  # fmt: skip
     told = describe(status)
-    assert told.startswith("main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: be short")
+    assert told.startswith('main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: "be short"')
     assert told.endswith("trained: v5 has learned from it") and is_over(status)
     why = describe({**status, "reason": "praise: thanks"})
-    assert "judged +1 by rules (praise: thanks), hint: be short" in why
+    assert 'judged +1 by rules (praise: thanks), hint: "be short"' in why
     lost = {**status, "sample_state": None, "state": "expired", "score": None, "hints": []}
     assert describe(lost).endswith("not trained (expired)") and is_over(lost)
     dropped = {**status, "sample_state": "dropped", "drop_reason": "neutral_score"}

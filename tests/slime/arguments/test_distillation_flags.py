@@ -100,7 +100,7 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
             "--loss-spec-path openclaw_combine.loss:combine --teacher-source nowhere",
             "is not one of trainer, megatron",
         ),
-        ("--teacher-source trainer", "nothing to teach"),
+        ("--teacher-source trainer", "uses no teacher"),
         ("--loss-type sft_loss --teacher-model self", "--teacher-model has no effect"),
         (
             "--loss-spec-path openclaw_combine.loss:combine --teacher-source inference --teacher-model self",

@@ -86,7 +86,7 @@ def read_bench(folder: Path) -> Bench:
     about = _read(folder / "all_tests.json")
     tests = about.get("test")
     if not isinstance(tests, list) or not tests:
-        raise BadBench(f"{folder / 'all_tests.json'} names no days in its list test")
+        raise BadBench(f"{folder / 'all_tests.json'}: `test` must be a non-empty list of days")
     evaluation, workspace = (_place(folder, about, name) for name in ("eval_dir", "workspace_src"))
     state = _place(folder, about, "openclaw_state_dir") if about.get("openclaw_state_dir") else None
     days = tuple(_day(evaluation, state, test) for test in tests)

@@ -83,7 +83,7 @@ def _check_source(args: Arguments, own: bool) -> None:
     args.teacher_source = SOURCES[source]
     if args.teacher_source == "trainer" and not (distils or own):
         raise ConfigError(
-            f"--teacher-source {source}: there is nothing to teach with {loss_flag(args)}; drop it"
+            f"--teacher-source {source}: {loss_flag(args)} uses no teacher; remove --teacher-source"
         )
     if args.teacher_source == "inference":
         _refuse(

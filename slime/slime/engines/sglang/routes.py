@@ -156,8 +156,8 @@ class SGLangRoutes:
         return EngineInfo(version, self.proven.checksum, path, None)
 
     def release_memory(self, call: HttpCall) -> None:
-        """Releases the GPU memory. SGLang dies at a second release, and at a resume without a release. A process that
-        has started since then holds its memory."""
+        """Releases the GPU memory, once per engine process. SGLang crashes on a second release, and on a resume without
+        a release. A process that started after the release holds its memory again."""
         if not self.released:
             process = self.memory.process()
             call("POST", "/pause_generation", {"mode": "retract"})

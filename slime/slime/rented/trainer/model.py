@@ -47,7 +47,9 @@ class RentedModel:
         return {}
 
     def take_over(self, policy: Any) -> None:
-        raise NotImplementedError("a reference that follows the policy is refused before training begins")
+        raise NotImplementedError(
+            "--ref-update-interval is not supported with a rented model; the check of arguments should have rejected it"
+        )
 
     @property
     def adapter(self) -> Trained:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class RentedPlaces:
-    """The adapter of one run, identified by addresses at the service.
+    """The saved states of one run's adapter at the rented service, identified by their addresses.
 
     Args:
         name: name of the base model at the service.

@@ -52,7 +52,7 @@ def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
             step(machine, argument)
     except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise pickle.UnpicklingError(f"a broken pickle ({type(error).__name__}: {error})") from error
-    raise pickle.UnpicklingError("a pickle without an end")
+    raise pickle.UnpicklingError("truncated pickle: no STOP opcode")
 
 
 class _Machine:
