@@ -38,7 +38,7 @@ TRAINER = (
 
 def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
     """Returns the packages in the drawing of a README, layer by layer from the bottom."""
-    found = re.search(r"A wing imports only wings below it:\n+```\n(.*?)```", readme.read_text(), re.DOTALL)
+    found = re.search(r"A part imports only parts below it:\n+```\n(.*?)```", readme.read_text(), re.DOTALL)
     assert found is not None, f"{readme} draws no floors"
     lines = [tuple(word.removesuffix(".py") for word in line.split()) for line in found[1].splitlines()]
     return tuple(reversed(lines))
