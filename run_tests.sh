@@ -30,18 +30,24 @@ install_programs() {
   fi
 }
 
-# bitsandbytes, for the test of --load-in-4bit: in a folder of its own, as peft imports it wherever it is.
-install_bitsandbytes() {
-  local pin
+# What only tests of before_release.toml need: the compiler of engines' kernels; and bitsandbytes, in a folder of its own, as peft
+# imports it wherever it is.
+install_for_release() {
+  local compiler=$ROOT/tests/requirements-compiler.txt pin
+  if ! is_installed "$compiler"; then
+    pip_install -r "$compiler" && content_of "$compiler" >"$(stamp_of "$compiler")" \
+      || echo "warning: the packages of $compiler could not be installed; their test will fail" >&2
+  fi
   pin=$(grep '==' "$ROOT/tests/requirements-qlora.txt")
-  [ -d "$VENV/side/${pin/==/-}.dist-info" ] && return
-  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$VENV/side" "$pin" \
+  [ -d "$VENV/side/${pin/==/-}.dist-info" ] || pip_install --no-deps --upgrade --target "$VENV/side" "$pin" \
     || echo "warning: $pin could not be installed; its test will be skipped" >&2
 }
 
+install_programs & # while pip unpacks packages
+programs=$!
 ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
-install_programs
-install_bitsandbytes
+case " $* " in "  " | " -m quick ") ;; *) install_for_release ;; esac
+wait "$programs"
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
 # One more than the two cores that a small machine has: whole runs mostly wait for their processes.

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "tests/requirements-qlora.txt")
+OF_TESTS = ("requirements-dev.txt", "tests/requirements-compiler.txt", "tests/requirements-qlora.txt")
+REQUIREMENTS = ("requirements.txt", *OF_TESTS)
 LIBRARIES = ("numpy",)
 """Given as ranges, so that torch and the others agree on a version."""
 FREE = re.compile(

@@ -224,7 +224,7 @@ def test_an_engines_packages_include_a_compiler_for_their_torchs_cuda(engine: st
 def test_the_packaged_compiler_builds_and_links_a_kernel_for_an_h100(tmp_path: Path) -> None:
     """As SGLang calls it: -L$CUDA_HOME/lib64 -lcudart, with headers of <cuda/std/...>."""
     environment = compiler_environment(sys.executable, BARE)
-    assert environment, f"{toolchain.PACKAGES} are in requirements-dev.txt"
+    assert environment, f"{toolchain.PACKAGES} are in tests/requirements-compiler.txt"
     home = packaged_home(sys.executable)
     (tmp_path / "kernel.cu").write_text(KERNEL)
     command = [f"{home}/bin/nvcc", "-arch=sm_90a", "-std=c++20", "-Xcompiler", "-fPIC", "-shared"]
