@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs the tests on a CPU, in three processes; or what the arguments of pytest name.
-#   bash run_tests.sh                        what every commit must pass, about 12 minutes in three processes (TEST_PROCESSES=4: in four)
+# Sets up what is missing and runs the tests on a CPU, in four processes; or what the arguments of pytest name.
+#   bash run_tests.sh                        what every commit must pass (TEST_PROCESSES=3: in three processes)
 #   bash run_tests.sh --all                  before a release: also the tests of tests/before_release.toml
 #   bash run_tests.sh -m quick               about a minute
 #   bash run_tests.sh tests/openclaw/store   a part, in one process
@@ -50,10 +50,10 @@ case " $* " in "  " | " -m quick ") ;; *) install_for_release ;; esac
 wait "$programs"
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
-# One more than the two cores that a small machine has: whole runs mostly wait for their processes.
-processes=(-n "${TEST_PROCESSES:-3}")
+# Two more than the two cores that a small machine has: whole runs mostly wait for their processes.
+processes=(--processes "${TEST_PROCESSES:-4}")
 for word in "$@"; do
-  if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
+  if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(--processes 1); fi
 done
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 all=()
@@ -67,4 +67,4 @@ status=0
 failed=$("$PY" "$ROOT/tests/last_failed.py" "$ROOT/.pytest_cache")
 if [ "$status" != 1 ] || [ -z "$failed" ] || [ "$(wc -l <<<"$failed")" -gt 8 ]; then exit "$status"; fi
 printf 'warning: failed in the run of all, tried again alone:\n%s\n' "$failed"
-exec "$PY" -m pytest -n 0 --last-failed --last-failed-no-failures none --all
+exec "$PY" -m pytest --last-failed --last-failed-no-failures none --all

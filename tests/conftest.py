@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import before_release, parts
 from tests.fakes.fixtures import MakeTrainer, MakeTrainingArgs
+from tests.processes import pytest_runtestloop as pytest_runtestloop
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -34,14 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all", action="store_true", dest="all_tests", help="run the tests of before_release.toml too"
     )
+    parser.addoption("--processes", type=int, default=1, help="run tests in this many processes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run that names files or tests runs all of them. Processes of pytest-xdist get the options of the first
-    process."""
-    if not hasattr(config, "workerinput"):
-        named = config.args_source is pytest.Config.ArgsSource.ARGS
-        config.option.all_tests = config.option.all_tests or named
+    """A run that names files or tests runs all of them."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    config.option.all_tests = config.option.all_tests or named
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,13 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = before_release.waiting([item.nodeid for item in items])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
         items[:] = [item for item in items if item.nodeid not in out]
-    if config.pluginmanager.has_plugin("dsession") or hasattr(config, "workerinput"):
+    if config.option.processes > 1:
         items.sort(key=lambda item: parts.rank(item.path))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return parts.scheduler(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

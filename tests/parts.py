@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from tests import ROOT
 
@@ -123,18 +125,14 @@ def queue(path: Path) -> str:
     return next((names[0] for names in rows if place.startswith(names)), str(path))
 
 
+def queues(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """Returns the tests of each `queue`, which share the fixtures of one process; in the order of the first tests."""
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        found.setdefault(queue(item.path), []).append(item)
+    return found
+
+
 def _place(path: Path) -> str:
     tests = ROOT / "tests"
     return path.relative_to(tests).as_posix() if path.is_relative_to(tests) else ""
-
-
-def scheduler(config: Any, log: Any) -> Any:
-    """Returns the scheduler of pytest-xdist: each `queue` stays in one process with its fixtures."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return queue(ROOT / nodeid.split("::", 1)[0])
-
-    config.option.loadscopereorder = False  # full runs come first
-    return ByFile(config, log)
