@@ -114,11 +114,12 @@ def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
 
 
 def too_few_obeyed(
-    now: float, live: float, best: float, args: GateArguments, error: float = 0.0
+    now: float, live: float, best: float, args: GateArguments, error: float = 0.0, live_error: float = 0.0
 ) -> str | None:
     """Returns the reason if too few explicit requests were obeyed. An update that obeys at least as many as the live
-    weights always passes: it may be the way back. `error`: standard error of `now`, which counts in its favour."""
-    if now + error >= min(live, args.gate_min_obeyed * best):
+    weights always passes: it may be the way back. `error`, `live_error`: standard errors of `now` and `live`, which
+    count in its favour."""
+    if now + error >= args.gate_min_obeyed * best or now + math.hypot(error, live_error) >= live:
         return None
     return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"
 

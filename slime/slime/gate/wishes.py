@@ -112,15 +112,15 @@ def too_few_sampled(
     before, now = outcomes(asked, check.live_answers), outcomes(asked, check.candidate_answers)
     turned = [one for one in asked if before[lasting(one)] != now[lasting(one)]]
     same = sum(now[lasting(one)] for one in asked if one not in turned)
-    shares, error = [], 0.0
+    shares, errors = [], []
     for version in (live, weights):
         obeyed = sampled(check, turned, version, engines)
         if obeyed is None:
             return None
         shares.append((same + obeyed[0]) / len(asked))
-        error = obeyed[1] / len(asked)
-    measurements |= {"obeyed_sampled": shares[1], "obeyed_error": error}
-    return too_few_obeyed(shares[1], shares[0], best, check.args, error)
+        errors.append(obeyed[1] / len(asked))
+    measurements |= {"obeyed_sampled": shares[1], "obeyed_error": errors[1]}
+    return too_few_obeyed(shares[1], shares[0], best, check.args, errors[1], errors[0])
 
 
 def sampled(

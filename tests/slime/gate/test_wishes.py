@@ -137,6 +137,19 @@ def test_the_standard_error_of_sampled_answers_counts_in_favour_of_an_update(
     assert found["obeyed_error"] == pytest.approx((2 * 1 / 3 * 2 / 3 / 2) ** 0.5 / 10)
 
 
+def test_the_standard_error_of_the_live_weights_counts_too(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 8, 2: 5, 3: 5})
+    run.publish(1)
+    run.engine.obeys[1] = 7  # it was measured better than it is
+    # 6.33 of 10, with a standard error of 0.47
+    run.engine.obeys_sampled = {1: [7, 7, 5] * 2, 2: [5] * 3, 3: [6] * 3}
+    with pytest.raises(
+        CandidateRejected, match="50% of the explicit wishes are obeyed, by the live weights 63%"
+    ):
+        run.publish(2)
+    assert run.publish(3)["obeyed_sampled"] == pytest.approx(0.6)
+
+
 def test_an_engine_that_ends_while_it_samples_answers_rejects_no_update(
     loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
