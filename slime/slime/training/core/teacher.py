@@ -89,7 +89,7 @@ class Teacher:
     ) -> Candidates:
         """Returns the teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
         assert self.model is not None
-        k = min(self.args.distill_topk or LIKELY_IDS, self.model.vocabulary)
+        k = min(max(self.args.distill_topk or 0, LIKELY_IDS), self.model.vocabulary)
 
         def ask(micro_batches: Sequence[MicroBatch]) -> Candidates:
             packed = self._pack([samples[i] for i in micro_batches[self.rank]], device)
