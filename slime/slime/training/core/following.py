@@ -18,9 +18,9 @@ from slime.training.schedule import Step
 from slime.types import Sample
 
 LIKELY_IDS = 256
-"""Least number of the teacher's ids that are compared at each token; --distill-topk may ask for more. The loss does not see
-how the other ids share their probability: with 20 ids, 0.15 of that of a first token, and a tenth of SmolLM2's answers
-began with a quotation mark (lab/findings/dreaming.md)."""
+"""Least number of the teacher's ids that are compared at each token; --distill-topk may ask for more. The loss does not
+see how the other ids share their probability: with 20 ids that is 0.15 at a first token, and a fifth of SmolLM2's
+answers began with a quotation mark (lab/findings/dreaming.md)."""
 LOSS = "forward_loss"
 """The metric name of these samples' part of the loss."""
 BY_CASE = {"dream": "dream_kl", "anchor_bank": "anchor_kl"}
