@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from openclaw.clients.client import Client, From, Own, SideMark
 
+_RULES = (
+    "# *SEARCH/REPLACE block* Rules:",
+    "# File editing rules:",
+    "# V4A Diff Format Rules:",
+    "To suggest changes to a file you MUST return the entire content of the updated file.\n",
+)
+"""How the rules begin; the last is the format for models that Aider does not know."""
+
 AIDER = Client(
     name="aider",
-    noise=(From("\n\n# *SEARCH/REPLACE block* Rules:"), From("\n\n# File editing rules:")),
+    noise=tuple(From(f"\n\n{begins}") for begins in _RULES),
     own=(
         Own("# Fix any errors below, if possible.", tool=True),
         Own("The following lint errors were found in ", tool=True),

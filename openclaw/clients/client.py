@@ -328,11 +328,13 @@ class Clients(tuple[Client, ...]):
             client.has_side_headers(headers, has_tools) for client in self
         ):
             return True
+        system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
+        if _SUBAGENT.match(system):
+            return True
         marks = self._marks
         if not marks:
             return False
         users = [message for message in messages if message.get("role") == "user"]
-        system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
         return (
             system.startswith(marks.get("system", ()))
             or self._words(users).startswith(marks.get("first", ()))
@@ -370,3 +372,5 @@ def _part_of(text: str, name: str) -> object:
 
 
 _COUNTER = re.compile(r":\d+\Z")
+_SUBAGENT = re.compile(r"\s*You are [^.\n]{0,100}\bsub-?agent\b")
+"""How system prompts of subagents begin, in clients that are not listed too."""

@@ -18,6 +18,10 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _COMPLETION = re.compile(rb'"id": ?"(chatcmpl-\w+)"')
 _ASKS = tuple(f"POST /v1/{path}".encode() for path in ("chat/completions", "responses", "messages"))
 KEPT_BYTES = 4096
+RATE_LIMIT = ClientError(
+    "Rate limit reached: try again in 1 second", None, "rate_limit_exceeded", 429, "rate_limit_error"
+)
+ENGINE_ERROR = ClientError("the engine did not answer", status=503, kind="server_error")
 
 
 @dataclass
@@ -47,15 +51,15 @@ class Passage:
 
 
 class Relay:
-    """A context manager that relays. `passages` grows with each request, in order of arrival. The next `refusals`
-    requests for an answer get the gateway's rate-limit error."""
+    """A context manager that relays. `passages` grows with each request, in order of arrival. The next requests for an
+    answer get the errors in `refusals`."""
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self.passages: list[Passage] = []
-        self.refusals = 0
+        self.refusals: list[ClientError] = []
 
     def __enter__(self) -> Relay:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -87,7 +91,7 @@ class Relay:
         """Answers a request that begins with `data` if it must be rejected; returns whether it did."""
         if not self.refusals or not data.startswith(_ASKS):
             return False
-        self.refusals -= 1
+        error = self.refusals.pop(0)
         while b"\r\n\r\n" not in data:
             data += client.recv(65536)
         head, _, body = data.partition(b"\r\n\r\n")
@@ -95,12 +99,9 @@ class Relay:
         left = int(length[1]) - len(body) if length else 0
         while left > 0:
             left -= len(client.recv(65536)) or left
-        error = ClientError(
-            "Rate limit reached: try again in 1 second", None, "rate_limit_exceeded", 429, "rate_limit_error"
-        )
         answer = json.dumps(error.body_for(head.split()[1].decode())).encode()
         lines = [
-            "HTTP/1.1 429 Too Many Requests",
+            f"HTTP/1.1 {error.status} refused",
             "content-type: application/json",
             "retry-after: 1",
             "connection: close",

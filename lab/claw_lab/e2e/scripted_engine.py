@@ -10,8 +10,9 @@ from the last message of a person or a tool, without what the client put around 
 
     bash lab/run.sh e2e.scripted_engine --model-path FOLDER --port 31000
 
-POST /switch_weights {"weight_version": "4"} changes the version at once, also during answers. GET /calls lists the
-sampled answers, with the start and end times of each call.
+POST /switch_weights {"weight_version": "4"} changes the version at once, also during answers. POST /fail_next
+{"status": 500} ends the next answer after FAIL_AFTER tokens with that error. GET /calls lists the sampled answers, with
+the start and end times of each call.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _RUNNERS = (
 """Names of the tool that runs a command, and of its argument, in OpenClaw, Codex, Claude Code, opencode (and pi),
 Hermes, Qwen Code and Cline."""
 SLOW_TOKENS, SLOW_PAUSE = 150, 0.02  # tokens, seconds of each
+FAIL_AFTER = 8
 
 
 class ScriptedEngine:
@@ -56,11 +58,13 @@ class ScriptedEngine:
         self.end = self.tokenizer.token_id(END)
         self.version = 0
         self.calls: list[dict[str, Any]] = []
+        self._next_error: int | None = None
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/generate", self.generate)
         app.router.add_post("/switch_weights", self.switch)
+        app.router.add_post("/fail_next", self.fail_next)
         app.router.add_post("/abort_request", self.ok)
         app.router.add_get("/calls", self.show_calls)
         for path in ("/health", "/model_info", "/server_info"):
@@ -80,17 +84,26 @@ class ScriptedEngine:
         self.version = int((await request.json())["weight_version"])
         return await self.info(request)
 
+    async def fail_next(self, request: web.Request) -> web.Response:
+        self._next_error = int((await request.json())["status"])
+        return await self.info(request)
+
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Streams cumulative chunks, as SGLang does, with log-probs and the version of each span."""
         began = time.monotonic()
         body = await request.json()
         text = answer_to(self.tokenizer.decode(body["input_ids"], skip_special_tokens=False))
         ids = [*self.tokenizer.encode_markup(text), self.end]
+        ids = ids[_begun(body["input_ids"], ids) :]
         limit = int(body["sampling_params"]["max_new_tokens"])
         finish: dict[str, Any] = (
             {"type": "stop", "matched": self.end} if len(ids) <= limit else {"type": "length"}
         )
         ids = ids[:limit]
+        error, self._next_error = self._next_error, None
+        if error is not None:
+            ids = ids[:FAIL_AFTER]
+            finish = {"type": "abort", "status_code": error, "message": "the script ends this answer"}
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         spans: list[dict[str, Any]] = []
@@ -110,7 +123,8 @@ class ScriptedEngine:
                 )
             if slow:
                 await asyncio.sleep(SLOW_PAUSE)
-        self._note(body["rid"], ids, spans, began)
+        if error is None:
+            self._note(body["rid"], ids, spans, began)
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -124,6 +138,12 @@ class ScriptedEngine:
             spans[-1]["end"] = end
         else:
             spans.append({"version": str(self.version), "start": end - 1, "end": end})
+
+
+def _begun(prompt_ids: list[int], ids: list[int]) -> int:
+    """Returns how many ids of the answer the prompt ends with: a generation is resumed after an error."""
+    counts = range(min(len(ids), len(prompt_ids)), 0, -1)
+    return next((count for count in counts if prompt_ids[-count:] == ids[:count]), 0)
 
 
 def answer_to(prompt: str) -> str:

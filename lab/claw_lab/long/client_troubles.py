@@ -1,10 +1,10 @@
-"""Runs real agents that meet a truncated tool call, a rate limit and a conversation longer than the context.
+"""Runs real agents that meet a truncated tool call, errors and a conversation longer than the context.
 
-    bash lab/claw_lab/long/client_troubles.sh [codex claude opencode hermes cline qwen pi aider]
+    bash lab/claw_lab/long/client_troubles.sh [codex claude opencode kilo hermes cline qwen pi aider]
 
 The programs must be on PATH (the script installs them). Each has its own home and talks to the real gateway with a
 scripted engine, one process for each message, and continues its session. Prints one JSON line for each client: the
-result of each message, and the number of its requests. Exit status 1 if a check fails.
+result of each message, and what the stored turns took for a person's words. Exit status 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from claw_lab import ROOT
+from claw_lab.e2e.relay import ENGINE_ERROR, RATE_LIMIT
 from claw_lab.e2e.serving import Serving
+from openclaw.common.messages import text_of
+from openclaw.types import Turn
 
 SECONDS = 240
 MOST_REQUESTS = 25
@@ -30,6 +35,7 @@ MOST_REQUESTS = 25
 FILLER = "word " * 11_000
 """22,000 tokens of the tiny model, whose context has 65,536."""
 MODEL = "tiny-claw"
+COMPLAINT = "That is wrong, please answer in one sentence."
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ class Agent:
     """An agent program.
 
     Attributes:
-        first, further: words of the command before the text, of the first message and of further ones; {url} is the
-            server's.
+        first, further: words of the command before the text, of the first message and of further ones; the same if
+            each message begins a task. {url} is the server's.
         settings: writes its files in a home.
         tools: whether it can run commands.
         connect: whether `openclaw.connect` writes its settings.
@@ -56,6 +62,14 @@ def _pi(home: Path, url: str) -> None:
     own = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": "none"}
     model = {"id": MODEL, "contextWindow": 1_000_000, "maxTokens": 2000}
     _write(home / ".pi/agent/models.json", {"providers": {"own": {**own, "models": [model]}}})
+
+
+def _kilo(home: Path, url: str) -> None:
+    model = {"name": MODEL, "tool_call": True, "limit": {"context": 65_536, "output": 2000}}
+    options = {"baseURL": f"{url}/v1", "apiKey": "none"}
+    own = {"npm": "@ai-sdk/openai-compatible", "name": "own", "options": options, "models": {MODEL: model}}
+    chosen = {"model": f"own/{MODEL}", "small_model": f"own/{MODEL}"}
+    _write(home / ".config/kilo/kilo.json", {"provider": {"own": own}, **chosen})
 
 
 def _write(file: Path, content: object) -> None:
@@ -94,6 +108,7 @@ AGENTS = {
         {"IS_SANDBOX": "1"}, connect=True,
     ),
     "opencode": Agent(("opencode", "run"), ("opencode", "run", "--continue"), connect=True),
+    "kilo": Agent(("kilo", "run", "--auto"), ("kilo", "run", "--auto", "--continue"), settings=_kilo),
     "hermes": Agent(
         ("hermes", "chat", "--yolo", "-Q", "-q"), ("hermes", "chat", "--yolo", "-Q", "--continue", "-q"), connect=True,
     ),
@@ -126,7 +141,8 @@ class Talk:
         self._env = {**kept, **paths, **self.agent.variables}
         self.problems: list[str] = []
         self.came_to: dict[str, str] = {}
-        self._count = 0
+        self._texts: list[str] = []
+        self._stored_before = len(serving.turns())
         if self.agent.connect:
             self._run([sys.executable, "-m", "openclaw.connect", name, "--url", serving.url])
         if self.agent.settings is not None:
@@ -153,8 +169,8 @@ class Talk:
     def say(self, label: str, text: str, expected: str | None) -> None:
         """Sends a text; checks that the output contains `expected` and the exit status is 0. None: any result in time
         is accepted."""
-        words = self.agent.further if self._count else self.agent.first
-        self._count += 1
+        words = self.agent.further if self._texts else self.agent.first
+        self._texts.append(text)
         before = len(self._serving.passages())
         status, printed = self._run([*(word.replace("{url}", self._serving.url) for word in words), text])
         asked = [passage.status for passage in self._serving.passages()[before:]]
@@ -171,14 +187,50 @@ class Talk:
             self.say("cut call", "CUT touch never.txt", "never.txt")
             if not (self._work / "ran.txt").exists() or (self._work / "never.txt").exists():
                 self.problems.append("a sound call was not run, or a cut one was")
-        self._serving.relay.refusals = 1
-        self.say("rate limit", "Once more", "You said: Once more")
+        self._serving.relay.refusals = [RATE_LIMIT, ENGINE_ERROR]
+        self.say("errors", "Once more", "You said: Once more")
         if self._serving.relay.refusals:
-            self.problems.append("no request met the rate limit")
-        self._serving.relay.refusals = 0
+            self.problems.append("no request met the rate limit and the error")
+        self._serving.relay.refusals = []
+        httpx.post(f"{self._serving.engine_url}/fail_next", json={"status": 500}).raise_for_status()
+        self.say("complaint", COMPLAINT, f"You said: {COMPLAINT}")
+        self.say("after it", "Thanks a lot.", "You said: Thanks a lot.")
+        if self.agent.further != self.agent.first:
+            self.problems += next_state_problems(self._texts, self.turns())
         for number in range(3):
             self.say(f"filler {number}", f"Keep these words: {FILLER}", None)
         self.say("after overflow", "Are you there?", None)
+        self.problems += judged_problems(self._texts, self.turns())
+
+    def turns(self) -> list[Turn]:
+        """Returns the stored main turns of this agent, without the connection test."""
+        turns = self._serving.turns()[self._stored_before :]
+        return [turn for turn in turns if turn.turn_type == "main"]
+
+
+def user_texts(turns: Sequence[Turn]) -> list[str]:
+    """Returns the texts in the next states of these turns that count as a person's."""
+    return [
+        text_of(message).strip('"\n')
+        for turn in turns
+        for message in turn.next_state or []
+        if message["role"] == "user"
+    ]
+
+
+def next_state_problems(sent: Sequence[str], turns: Sequence[Turn]) -> list[str]:
+    """Returns problems of a conversation that fits the context: one session, and each text after the first is the
+    next state of one turn."""
+    sessions, texts = {turn.session_id for turn in turns}, user_texts(turns)
+    problems = [] if len(sessions) == 1 else [f"one conversation is in {len(sessions)} sessions"]
+    return problems if texts == list(sent[1:]) else [*problems, f"next states have {texts}, not {sent[1:]}"]
+
+
+def judged_problems(sent: Sequence[str], turns: Sequence[Turn]) -> list[str]:
+    """Returns the texts that count as a person's, and were not sent."""
+    return [
+        f"a person's words: {text[:200]!r}" for text in user_texts(turns) if text not in map(str.strip, sent)
+    ]
 
 
 def main() -> int:

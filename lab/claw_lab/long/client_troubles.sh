@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Agents, each from its registry, meet a tool call that is cut off, a rate limit and a conversation that outgrows the context.
+# Agents, each from its registry, meet a tool call that is cut off, errors and a conversation that outgrows the context.
 # Real gateway, scripted engine. About 3 GB the first time.
-# Usage: bash lab/claw_lab/long/client_troubles.sh [codex claude opencode hermes cline qwen pi aider]      default: all of them
+# Usage: bash lab/claw_lab/long/client_troubles.sh [codex claude opencode kilo hermes cline qwen pi aider]      default: all of them
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=$(cd "$here/../../.." && pwd)
@@ -10,7 +10,7 @@ source "$ROOT/launch/env.sh"
 ensure_env "$ROOT/requirements.txt"
 set_python_path
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl/clients
-[ $# -gt 0 ] || set -- codex claude opencode hermes cline qwen pi aider
+[ $# -gt 0 ] || set -- codex claude opencode kilo hermes cline qwen pi aider
 PATH=$("$PY" -m claw_lab.e2e.install):$PATH
 
 npm_client() { # COMMAND PACKAGE VERSION
@@ -31,6 +31,7 @@ for name in "$@"; do
     codex) npm_client codex @openai/codex 0.171.0 ;;
     claude) npm_client claude @anthropic-ai/claude-code 2.1.332 ;;
     opencode) npm_client opencode opencode-ai 1.18.33 ;;
+    kilo) npm_client kilo @kilocode/cli 7.7.7 ;; # of 7.8.1 the registry lacks the programs for Linux
     hermes) pip_client hermes hermes-agent 0.19.0 ;;
     cline) npm_client cline cline 3.0.65 ;;
     qwen) npm_client qwen @qwen-code/qwen-code 0.24.4 ;;

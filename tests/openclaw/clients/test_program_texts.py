@@ -232,3 +232,18 @@ def test_client_housekeeping_is_a_side_turn_but_answers_with_sources_are_not() -
         ("Generate a poem", False),
     ):
         assert CLIENTS.is_side([{"role": "user", "content": text}]) == side, text
+
+
+@pytest.mark.parametrize(
+    ("system", "side"),
+    [
+        ("You are now acting as the managed memory extraction subagent for an AI coding assistant.", True),
+        ("You are a general-purpose sub-agent working for a parent agent.", True),
+        ("You are performing a managed memory dream, a reflective pass over memory files.", True),
+        ("You are an assistant. A subagent can be started with the tool `task`.", False),
+        ("You are Qwen Code, a non-interactive CLI agent that may start subagents.", False),
+    ],
+)
+def test_subagents_of_any_client_are_side_turns(system: str, side: bool) -> None:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Go on."}]
+    assert CLIENTS.is_side(messages) == side

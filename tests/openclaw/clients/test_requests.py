@@ -160,3 +160,35 @@ def test_a_signed_in_claude_code_account_is_the_person(gateway: RunningGateway) 
     user = {"device_id": "d", "account_uuid": "ada", "session_id": "s"}
     request["body"]["metadata"] = {"user_id": json.dumps(user)}
     assert gateway.turn(_ask(gateway, request, "hello").completion_id).person == "ada"
+
+
+COMPLAINT = "That is wrong, please answer in one sentence."
+TROUBLED = {
+    "qwen": [
+        "RUN echo one",
+        "CUT touch never.txt",
+        "Once more",
+        f"Please go on with this one\n{COMPLAINT}",
+    ],
+    "opencode": ["CUT touch never.txt", COMPLAINT, "Thanks."],
+    "hermes": ["CUT touch never.txt", COMPLAINT, "Thanks."],
+    "aider": [COMPLAINT, "Thanks."],
+}
+"""What the person says after the first message. An unexecuted call, errors and repeated requests lie in between."""
+
+
+@pytest.mark.parametrize("client", TROUBLED)
+def test_a_persons_words_are_heard_after_cut_calls_and_errors(gateway: RunningGateway, client: str) -> None:
+    main = []
+    for request in _requests(f"troubles/{client}"):
+        status = _ask(gateway, request, request["says"])
+        assert (status.turn_type == "side") == request["side"], request["body"]["messages"][-1]
+        main += [] if request["side"] else [status.completion_id]
+    gateway.wait_for(lambda: gateway.turn(main[-2]).next_state)
+    turns = [gateway.turn(one) for one in main]
+    assert len({turn.session_id for turn in turns}) == 1
+    following = [message for turn in turns for message in turn.next_state or []]
+    assert [str(one["content"]).strip('"\n') for one in following if one["role"] == "user"] == TROUBLED[
+        client
+    ]
+    assert [one["role"] for one in following if one["role"] != "user"] == ["tool"] * (client != "aider")
