@@ -191,7 +191,7 @@ class Generation:
             "stream": True,
             # the engine may still run the attempt without the schema
             "rid": f"{request.id}-schema"
-            if request.call_id is not None and not self._may_call
+            if request.call_id is not None and "json_schema" in sampling
             else request.id,
             **(LAST if request.gives_way else {}),
         }

@@ -58,6 +58,17 @@ def test_an_answer_is_the_same_in_all_streaming_modes(engine: FakeEngine, chunk:
     assert [pairs[0] for pairs in best] == [(-0.5, token) for token in SAID]
 
 
+def test_an_answer_that_may_be_a_call_and_follows_no_schema_keeps_its_id(engine: FakeEngine) -> None:
+    async def run() -> None:
+        client = EngineClient([engine.url])
+        asked = EngineRequest("r", [5, 6], 60, SAMPLING, frozenset({2}), call_id=7)
+        assert [one async for one in Generation(client, asked, "session").run()]
+        await client.close()
+
+    asyncio.run(run())
+    assert [one["rid"] for one in engine.requests] == ["r"]
+
+
 def test_an_answer_continues_after_its_engine_died(engine: FakeEngine) -> None:
     engine.die_after, engine.pause = 11, 0.01
     generation, _ = generated(engine)
