@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slime.errors import ConfigError
+from slime.errors import ConfigError, DataError
 from slime.sandbox.images.carried import PLACE, Carried, carry
 from slime.sandbox.images.image import Image
 from slime.sandbox.images.mounts import image_mounts
@@ -135,6 +135,7 @@ def box_arguments(
 
     Raises:
         ConfigError: the image has a file or link in place of a required folder.
+        DataError: a path or variable contains a zero byte, which would begin another argument.
     """
     empty = (HOME, *scratch)
     places = (*empty, *read_only.values(), *(there for _, there in read_write))
@@ -155,6 +156,8 @@ def box_arguments(
     set_by_image = image.environment if image is not None else {}
     for name, value in {**usual, **set_by_image, "HOME": HOME, **environment}.items():
         words += ["--setenv", name, value]
+    if wrong := next((word for word in words if "\0" in word), None):
+        raise DataError(f"a sandbox's paths and variables must not contain a zero byte: {wrong!r}")
     return b"".join(word.encode() + b"\0" for word in words)
 
 

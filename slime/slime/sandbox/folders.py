@@ -116,13 +116,18 @@ def remove(here: int, name: str) -> None:
         raise OSError(f"{name} could not be removed")
 
 
-def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
+def walk(here: int, depth: int = 0, partly: bool = False) -> Iterator[tuple[int, os.DirEntry[str]]]:
     """Yields every entry of a tree with the descriptor of its folder. Entries that disappear meanwhile are skipped.
+
+    Args:
+        partly: skip what would raise TooLarge.
 
     Raises:
         TooLarge: it is deeper than DEEPEST, or a folder cannot be read.
     """
     if depth > DEEPEST:
+        if partly:
+            return
         raise TooLarge(f"folders are more than {DEEPEST} deep")
     with os.scandir(here) as entries:
         for entry in entries:
@@ -132,11 +137,13 @@ def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
             try:
                 below = os.open(entry.name, FOLDER, dir_fd=here)
             except PermissionError as error:
+                if partly:
+                    continue
                 raise TooLarge(f"the folder {entry.name} cannot be read") from error
             except OSError:
                 continue
             try:
-                yield from walk(below, depth + 1)
+                yield from walk(below, depth + 1, partly)
             finally:
                 os.close(below)
 
@@ -163,16 +170,15 @@ def size_of(root: int) -> tuple[int, int]:
 
 
 def drop_setuid(root: int) -> None:
-    """Removes the setuid and setgid bits of every file in the tree."""
-    with contextlib.suppress(TooLarge):
-        for here, entry in walk(root):
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_symlink() or not entry.stat(follow_symlinks=False).st_mode & 0o6000:
-                    continue
-                fixed = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
-                try:
-                    mode = os.fstat(fixed).st_mode
-                    if not stat.S_ISLNK(mode):
-                        os.chmod(f"/proc/self/fd/{fixed}", mode & 0o1777)
-                finally:
-                    os.close(fixed)
+    """Removes the setuid and setgid bits of every file in the tree, down to DEEPEST folders."""
+    for here, entry in walk(root, partly=True):
+        with contextlib.suppress(FileNotFoundError):
+            if entry.is_symlink() or not entry.stat(follow_symlinks=False).st_mode & 0o6000:
+                continue
+            fixed = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            try:
+                mode = os.fstat(fixed).st_mode
+                if not stat.S_ISLNK(mode):
+                    os.chmod(f"/proc/self/fd/{fixed}", mode & 0o1777)
+            finally:
+                os.close(fixed)

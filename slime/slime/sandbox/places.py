@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slime.errors import ConfigError
+from slime.sandbox.command import BOX_USER
 from slime.sandbox.folders import FOLDER, remove
 
 _swept: set[Path] = set()
@@ -58,12 +59,15 @@ def sweep(base: Path) -> None:
 
 
 def new_folder(base: Path) -> tuple[Path, list[int]]:
-    """Returns a new folder of this process, and the descriptors whose locks mark it as in use."""
+    """Returns a new folder of this process, and the descriptors whose locks mark it as in use. Only the sandbox's user
+    can pass through it, because code in a sandbox may open its own files to everyone."""
     with _held(base, fcntl.LOCK_SH):
         outer = base / secrets.token_hex(8)
-        outer.mkdir(mode=0o711)
-        outer.chmod(0o711)
+        outer.mkdir(mode=0o700)
         held = os.open(outer, FOLDER)
+        if os.getuid() == 0:
+            os.fchown(held, 0, BOX_USER)
+            os.fchmod(held, 0o710)
         fcntl.flock(held, fcntl.LOCK_EX)
         return outer, [held]
 

@@ -162,7 +162,7 @@ class Shells:
             return Shown(error=f"{reason}; all shells were ended{where}", restarted=True)
 
     def _shown(self, line: bytes | None) -> Shown | None:
-        """None if the line is not the worker's answer to this order."""
+        """None if the line is not the worker's answer to this order: code in the sandbox may have written it."""
         try:
             reply: dict[str, Any] = json.loads(line or b"")
             if reply["number"] != self.number:
@@ -170,8 +170,9 @@ class Shells:
             if "error" in reply:
                 return Shown(error=str(reply["error"]))
             code = None if reply["code"] is None else int(reply["code"])
-            return Shown(str(reply["output"]), bool(reply["running"]), code, bool(reply["ended"]))
-        except (ValueError, TypeError, KeyError):
+            output = str(reply["output"]).encode("utf-8", "replace").decode()
+            return Shown(output, bool(reply["running"]), code, bool(reply["ended"]))
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
     def _reason(self, box: Box) -> str:

@@ -120,3 +120,29 @@ def test_a_waiting_call_ends_when_the_shells_are_closed() -> None:
     waiting.join(SECONDS)
     shells.close()
     assert not waiting.is_alive() and not Path(f"/proc/{root}").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"number": 1, "output": "", "running": false, "code": 1e999, "ended": false}',
+        b'{"number": 1, "output": "", "running": false, "code": "x", "ended": false}',
+        b'{"number": 1}',
+        b"[]",
+        b"",
+    ],
+)
+def test_code_that_writes_to_the_workers_channel_ends_the_shells_and_raises_nothing(
+    shells: Shells, line: bytes
+) -> None:
+    """Code in the sandbox of an ordinary user can write there, since the channel belongs to the same user."""
+    shells.number = 1
+    assert shells._shown(line) is None
+
+
+def test_text_that_is_no_unicode_is_replaced(shells: Shells) -> None:
+    shells.number = 1
+    line = b'{"number": 1, "output": "\\ud800", "running": false, "code": 0, "ended": false}'
+    shown = shells._shown(line)
+    assert shown is not None and shown.output == "?"

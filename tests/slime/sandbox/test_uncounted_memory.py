@@ -47,6 +47,8 @@ REFUSED = {
     "messages of System V": "call(68, 0, 0o1600)",
     "semaphores of System V": "call(64, 0, 32000, 0o1600)",
     "secret memory": "call(447, 0)",
+    "pages of a process in a pipe": "at, end = ctypes.create_string_buffer(1), os.pipe()[1]\n"
+    "call(278, end, ctypes.byref((ctypes.c_size_t * 2)(ctypes.addressof(at), 1)), 1, 0)",
     "shared memory as a file": "open('/dev/shm/x', 'w')",
     "a queue of messages larger than a user's": "import resource\n"
     "resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1 << 40, 1 << 40))",

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slime.errors import EnvironmentAway
-from slime.sandbox import Limits, Shells, Workspace, run
+from slime.errors import DataError, EnvironmentAway
+from slime.sandbox import Image, Limits, Shells, Workspace, run
 from slime.sandbox import workspace as workspace_module
+from slime.sandbox.command import box_arguments
 from slime.sandbox.folders import TooLarge
 from slime.sandbox.places import base_folder, sweep
 
@@ -81,6 +82,41 @@ def test_setuid_bits_are_removed_after_a_sandbox(workspace: Workspace) -> None:
     assert run(script, SECONDS, workspace).output.startswith("-rwsr-sr-x")
     modes = run("stat -c %a own d d/own", SECONDS, workspace).output.split()
     assert modes == ["755", "777", "111"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another account")
+def test_another_account_cannot_reach_a_workspace_that_its_sandbox_has_opened(workspace: Workspace) -> None:
+    deep = "/".join("a" * 70)
+    script = f"mkdir -p {deep}; cp /usr/bin/true {deep}/x; chmod 4755 {deep}/x; chmod 777 ."
+    assert run(script, SECONDS, workspace).exit_code == 0
+    others = ["setpriv", "--reuid=61001", "--regid=61001", "--clear-groups", "ls", str(workspace.path)]
+    seen = subprocess.run(others, capture_output=True, text=True, check=False)
+    assert seen.returncode and "Permission denied" in seen.stderr
+
+
+def test_setuid_bits_are_removed_beside_a_folder_that_is_too_deep(workspace: Workspace) -> None:
+    names = [f"{name}/x" for name in "abcdefgh"]
+    deep = "/".join("z" * 70)
+    script = (
+        f"mkdir -p {deep} {' '.join('abcdefgh')}; for file in {' '.join(names)}; do cp /usr/bin/true $file; "
+    )
+    assert run(f"{script} chmod 4755 $file; done", SECONDS, workspace).exit_code == 0
+    assert not any((workspace.path / name).stat().st_mode & 0o6000 for name in names)
+
+
+ZERO = "a\0--bind\0/etc\0/tmp/host"
+
+
+def test_a_zero_byte_in_a_path_or_variable_adds_no_mount() -> None:
+    """bubblewrap's arguments are separated by zero bytes."""
+    for name, value in (("X", ZERO), (ZERO, "x")):
+        with pytest.raises(DataError, match="zero byte"):
+            run("ls /tmp/host", SECONDS, environment={name: value})
+    with Workspace(place=f"/app/{ZERO}") as workspace, pytest.raises(DataError, match="zero byte"):
+        run("ls /tmp/host", SECONDS, workspace)
+    image = Image("an image", Path("/usr"), {"X": ZERO})
+    with pytest.raises(DataError, match="zero byte"):
+        box_arguments(Limits(), {}, {}, image=image)
 
 
 @pytest.mark.parametrize(
