@@ -1,4 +1,4 @@
-"""Treats the agent's files as data: compares inputs by digest, and removes git settings that start programs."""
+"""Treats the agent's files as data: compares inputs by digest, and removes what makes git start programs by itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from pathlib import Path
 
 from slime.errors import SandboxError
 from slime.sandbox import Workspace
-from slime.sandbox.folders import TooLarge, folder, parts_of
+from slime.sandbox.folders import TooLarge, folder, new_file, parts_of, read_file, remove
 
 LONGEST = 256 << 20
 LONGEST_SETTINGS = 1 << 20
@@ -63,6 +62,11 @@ _ALLOWED = {
 }
 """Git settings that are kept, by section; None: all settings of a section. None of them starts a program by
 itself."""
+SHARED = frozenset(("objects", "refs"))
+"""Names in the folder whose settings several working trees share: it needs no HEAD."""
+HOOKS = frozenset(("post-index-change", "reference-transaction", "pre-auto-gc", "fsmonitor-watchman"))
+"""Programs in a repository that git starts when it refreshes its index or cleans up, as `git status` does. Others start
+only when tests commit, push or the like; a task may ask for them."""
 
 
 def digest(workspace: Workspace, path: str) -> str:
@@ -100,29 +104,34 @@ def changed_input(inputs: Iterable[str], workspace: Workspace, fresh: Workspace)
 
 
 def drop_programs_of_git(workspace: Workspace) -> None:
-    """Removes all settings of the workspace's git repositories that start programs. Raises SandboxError if the
-    settings could not be written."""
+    """Removes from the git repositories in all folders of the workspace what makes git start a program although the
+    tests only read: settings, and the hooks in HOOKS. Raises SandboxError if a file could not be replaced."""
     try:
-        for path in _settings_in(workspace.path):
-            if path.endswith(".worktree"):
-                workspace.remove(path)
-            else:
-                text = workspace.read(path, LONGEST_SETTINGS).decode(errors="replace")
-                if (kept := kept_settings(text)) != text:
-                    workspace.write(path, kept.encode())
-    except (OSError, ValueError) as error:
-        raise SandboxError(f"settings of git could not be read: {error}") from error
+        for path, _ in workspace.folders:
+            for _, folders, files, here in os.fwalk(path):
+                names = {*folders, *files}
+                if "HEAD" in names or names >= SHARED:
+                    for name in names & {"config", "config.worktree"}:
+                        _clean(here, name)
+                for name in names & HOOKS:
+                    remove(here, name)
+    except OSError as error:
+        raise SandboxError(f"settings of git could not be replaced: {error}") from error
 
 
-def _settings_in(root: Path) -> list[str]:
-    """Returns the settings files next to a HEAD, at any depth."""
-    return [
-        os.path.relpath(os.path.join(here, name), root)
-        for here, _, files in os.walk(root)
-        if "HEAD" in files
-        for name in ("config", "config.worktree")
-        if name in files
-    ]
+def _clean(here: int, name: str) -> None:
+    """Removes a settings file that is too long, or of which nothing may be kept; else the lines that are not kept."""
+    try:
+        data = read_file(here, name, LONGEST_SETTINGS + 1)
+    except OSError:  # a link, a pipe, a folder
+        data = b""
+    if not data or len(data) > LONGEST_SETTINGS or name != "config":
+        remove(here, name)
+        return
+    text = data.decode(errors="replace")
+    if (kept := kept_settings(text)) != text:
+        with new_file(here, name, 0o644) as file:
+            file.write(kept.encode())
 
 
 def kept_settings(text: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from slime.sandbox import Shells
+from slime.sandbox import Image, Shells, Workspace
 from terminal_rl import verdict
+from terminal_rl.inputs import drop_programs_of_git
 from terminal_rl.system import LIMITS, READ_ONLY
 from terminal_rl.task_folder import read_task
 from terminal_rl.tasks import FolderTask
@@ -86,6 +88,14 @@ GIT_PROGRAMS = [
         "continued lines": "printf '[core] bare = 0 \\\\\\n\\n[core]\\n fsmonitor = \\\\\\n/app/evil\\n' "
         ">> .git/config",
         "section on one line": "printf '[core] fsmonitor = /app/evil\\n' >> .git/config",
+        "settings in a folder without HEAD": "mkdir ../shared; mv .git/config .git/objects .git/refs ../shared; "
+        "echo /app/shared > .git/commondir; printf '[core]\\n fsmonitor = /app/evil\\n' >> ../shared/config",
+        "settings that are longer than is read": "python3 -c \"print('[core]\\n' + ('#' * 63 + '\\n') * 16383 + "
+        "'#' * 56 + '\\n fsmonitor = /app/evil')\" > .git/config",
+        "settings behind a link": "mv .git/config ../c; git config -f ../c core.fsmonitor /app/evil; "
+        "ln -s /app/c .git/config",
+        "settings in a pipe": "rm .git/config; mkfifo .git/config",
+        "hook of the index": "mkdir -p .git/hooks; cp /app/evil .git/hooks/post-index-change; touch a.txt",
         "letters": "printf '[CoRe]\\n FSMonitor=/app/evil\\n' >> .git/config",
     }.items()
 ]
@@ -108,6 +118,20 @@ def test_programs_started_by_the_tests_cannot_read_them(write_task: Write, cheat
 def test_git_settings_start_no_program_in_the_tests(write_task: Write, cheat: Cheat) -> None:
     found = worked(FolderTask(write_task(GIT)), cheat.script)
     assert (found.passed, found.total) == (0, 1)
+
+
+def test_git_settings_outside_the_working_folder_are_cleaned_too(tmp_path: Path) -> None:
+    """On an image the agent writes to further folders, such as /opt."""
+    with Workspace(image=Image("empty", tmp_path), writable=("/opt",)) as workspace:
+        repository = workspace.folders[1][0] / "repo"
+        (repository / "hooks").mkdir(parents=True)
+        (repository / "HEAD").write_text("ref: refs/heads/main\n")
+        (repository / "config").write_text("[core]\n\tbare = false\n\tfsmonitor = /app/evil\n")
+        (repository / "hooks" / "post-index-change").write_text("#!/bin/sh\n")
+        (repository / "hooks" / "pre-commit").write_text("#!/bin/sh\n")
+        drop_programs_of_git(workspace)
+        assert (repository / "config").read_text() == "[core]\n\tbare = false\n"
+        assert [path.name for path in (repository / "hooks").iterdir()] == ["pre-commit"]
 
 
 def test_harmless_git_settings_are_kept(write_task: Write) -> None:
