@@ -16,10 +16,12 @@ from swe_rl.generate import SweFlags, maker
 from swe_rl.instance import Instance
 from swe_rl.repository import PACKAGE
 
-_NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
-_TRANSPORT = re.compile(
-    r"(docker|oci|docker-daemon|docker-archive|oci-archive|dir|containers-storage|sif|ostree):"
+_REFERENCE = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
+"""A reference by the grammar of registries. `oci:/a/folder` or `tarball:/a/file` would name local files."""
+_TRANSPORT = re.compile(r"(docker|oci|[a-z]+-(daemon|archive|storage)|dir|sif|ostree|tarball|atomic|stub):")
 
 
 def folder_of(named: str | None) -> Path | None:
@@ -47,7 +49,7 @@ def check_request(instance: Instance, folder: Path | None) -> None:
 
 def _is_published(image: str) -> bool:
     """Returns whether podman or docker would look up the image in a registry, and it is not a local path."""
-    return bool(_NAMES.fullmatch(image)) and not _TRANSPORT.match(image) and not Path(image).exists()
+    return bool(_REFERENCE.fullmatch(image)) and not _TRANSPORT.match(image) and not Path(image).exists()
 
 
 @functools.cache

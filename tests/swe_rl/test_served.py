@@ -54,6 +54,9 @@ def refused(columns: dict[str, object], folder: Path | None) -> bool:
         {"image": "oci:{home}"},
         {"image": "oci-archive:home/image.tar"},
         {"image": "containers-storage:x"},
+        {"image": "tarball:{home}/image.tar"},
+        {"image": "tarball:image.tar"},
+        {"image": "new-transport:{home}/image.tar"},
         {"image": "-v"},
         {"image": "../home/image.tar"},
     ],
@@ -71,6 +74,7 @@ def test_files_in_the_folder_packages_and_registry_images_are_served(tasks: Path
     published: list[dict[str, object]] = [
         {"repo": "idna==3.10"},
         {"repo": "owner/name", "image_name": "docker.io/swebench/sweb.eval.x86_64.a_1776_a-1:latest"},
+        {"image_name": f"localhost:5000/team/x__y:v1@sha256:{0:064}"},
         {"files": {"a.py": "x = 1\n"}},
     ]
     assert not any(refused(one, folder) for one in published for folder in (None, tasks.resolve()))
