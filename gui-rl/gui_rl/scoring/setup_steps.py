@@ -11,6 +11,7 @@ from gui_rl.scoring.task import Json, TaskError
 from gui_rl.screens.protocol import Desktop, OpenScreen
 
 MOST_SECONDS = 60.0
+WEB = ("http://", "https://")
 BROWSERS = {"google-chrome", "chromium", "chromium-browser"}
 NOT_NEEDED = {"socat"}
 """Programs that OSWorld's tasks launch to reach the browser from outside; they are not needed here."""
@@ -20,15 +21,24 @@ Step = Callable[[OpenScreen, Json], Awaitable[None]]
 
 
 async def _open_tabs(screen: OpenScreen, parameters: Json) -> None:
-    await screen.open(list(parameters.get("urls_to_open", [])))
+    await _open(screen, list(parameters.get("urls_to_open", [])))
+
+
+async def _open(screen: OpenScreen, urls: list[str]) -> None:
+    """Opens tabs. Only the browser of a desktop runs in a sandbox; any other could show files of this machine, or its
+    own settings, to the agent. Raises TaskError."""
+    for url in urls if screen.desktop is None else ():
+        if not url.lower().startswith(WEB) and url != "about:blank":
+            raise TaskError(f"config step chrome_open_tabs: {url!r} is no address of a site")
+    await screen.open(urls)
 
 
 async def _launch(screen: OpenScreen, parameters: Json) -> None:
     words = _words(parameters)
     program = words[0].rpartition("/")[2] if words else ""
     if program in BROWSERS:
-        if urls := [word for word in words[1:] if word.startswith(("http://", "https://"))]:
-            await screen.open(urls)
+        if urls := [word for word in words[1:] if word.startswith(WEB)]:
+            await _open(screen, urls)
     elif program not in NOT_NEEDED:
         await desktop_of(screen, f"config step launch of {program or 'nothing'}").launch(words)
 

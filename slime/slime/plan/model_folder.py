@@ -9,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-INDEX = "model.safetensors.index.json"
+from slime.weights.index import INDEX, files_of_tensors
+
 TOKENIZER = "tokenizer.json"
 LENGTH_BYTES = 8
 """Bytes of the number at the start of a safetensors file: the length of its header."""
@@ -22,8 +23,11 @@ def lacking(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return "contains no *.safetensors"
-    missing = [name for name in _named(folder / INDEX) if not (folder / name).is_file()]
-    if missing:
+    try:
+        named = set(files_of_tensors(folder).values()) if (folder / INDEX).is_file() else set()
+    except ValueError as error:
+        return f"has an index that cannot be used: {error}"
+    if missing := sorted(name for name in named if not (folder / name).is_file()):
         return f"lacks {len(missing)} of the files listed in {INDEX}, for example {missing[0]}"
     for file in files:
         if problem := cut_short(file):
@@ -47,15 +51,6 @@ def cut_short(file: Path) -> str:
             return "whose header cannot be read"
     expected_size = LENGTH_BYTES + length + max(ends, default=0)
     return "" if size >= expected_size else f"which has {size} of its {expected_size} bytes"
-
-
-def _named(index: Path) -> list[str]:
-    """Returns the files listed in an index; [] if it cannot be read."""
-    try:
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        return sorted({str(name) for name in names})
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return []
 
 
 def main() -> int:

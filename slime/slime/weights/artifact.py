@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor
 from slime.errors import EngineError
 from slime.weights.checksum import checksum_of, checksum_of_before, without_tied_head
 from slime.weights.digests import TensorDigest, digest_tensors, read_digests
+from slime.weights.index import INDEX, files_of_tensors
 from slime.weights.slots import is_slot
 from slime.weights.versions import is_of_before
 
@@ -106,14 +106,16 @@ def _tensors(files: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Returns the safetensors files of a model folder. Raises EngineError if a file in its index is missing."""
+    """Returns the safetensors files of a model folder. Raises EngineError if a file in its index is missing or outside
+    the folder."""
     if not folder.is_dir():
         raise EngineError(f"{folder} is not a folder")
-    index = folder / "model.safetensors.index.json"
     files = sorted(folder.glob("*.safetensors"))
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        files = [folder / name for name in sorted(names)]
+    if (folder / INDEX).is_file():
+        try:
+            files = [folder / name for name in sorted(set(files_of_tensors(folder).values()))]
+        except ValueError as error:
+            raise EngineError(str(error)) from error
     lacking = [file.name for file in files if not file.is_file()]
     if lacking or not files:
         raise EngineError(f"{folder} lacks {', '.join(lacking) or 'its *.safetensors files'}")

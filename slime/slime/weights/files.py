@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,24 @@ from safetensors import safe_open
 from torch import Tensor
 
 from slime.errors import ConfigError
+from slime.weights.index import INDEX, files_of_tensors
 
 
 class WeightFiles:
     """One or several safetensors files, open inside `with`.
 
     Raises:
-        ConfigError: the folder has none; or, on access, a tensor is missing or its file is corrupt.
+        ConfigError: the folder has none, or its index names files elsewhere; or, on access, a tensor is missing or its
+            file is corrupt.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        index = self.folder / "model.safetensors.index.json"
-        if index.is_file():
-            self.file_of: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        if (self.folder / INDEX).is_file():
+            try:
+                self.file_of = files_of_tensors(self.folder)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
         elif (self.folder / "model.safetensors").is_file():
             self.file_of = {}
         else:

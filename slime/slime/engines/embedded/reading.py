@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from slime.engines.embedded.model import ServedModel
 from slime.engines.embedded.packed import packed_weights
 from slime.engines.requests import WeightsError
 from slime.errors import EngineError
+from slime.weights.artifact import weight_files
 from slime.weights.checksum import checksum_of
 from slime.weights.digests import (
     NotFiniteError,
@@ -203,13 +203,7 @@ def _check(folder: str, stored: dict[str, Tensor], model: ServedModel, cast: boo
 
 
 def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise WeightsError(f"{folder} is not a folder")
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return [folder / name for name in sorted(names)]
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise WeightsError(f"{folder} has no *.safetensors file")
-    return files
+    try:
+        return weight_files(folder)
+    except EngineError as error:
+        raise WeightsError(str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,6 +39,7 @@ from slime.utils.decoders import BESIDE_VISION, BODY, Source, join, language_par
 from slime.vision.models import attention_of, model_class, seeing_config, sees
 from slime.weights.files import WeightFiles
 from slime.weights.folders import fp32_vectors
+from slime.weights.index import INDEX, files_of_tensors
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -113,6 +115,8 @@ def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrai
         shards = None if args.load_in_4bit else open_shards(config, folder, **how)
         if shards is not None:
             return shards, shards.model
+        if (Path(folder) / INDEX).is_file():
+            files_of_tensors(Path(folder))
         whole = model_class(config).from_pretrained(
             folder, config=config, local_files_only=True, trust_remote_code=False, **how
         )
