@@ -95,7 +95,8 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
 
 def prepare_schema(connection: Connection) -> None:
     """Creates or migrates the tables, within the caller's transaction; copies the file before a migration. Raises
-    StoreError for a newer schema, or if there is no room for the copy."""
+    StoreError for a newer schema, for a file with code of somebody else, or if there is no room for the copy."""
+    _refuse_programs(connection)
     stored_version = _found_version(connection)
     if stored_version == SCHEMA_VERSION:
         return
@@ -111,6 +112,21 @@ def prepare_schema(connection: Connection) -> None:
     for version in range(stored_version + 1, SCHEMA_VERSION + 1) if stored_version else ():
         MIGRATIONS[version](connection)
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION, applied_at=time.time()))
+
+
+def _refuse_programs(connection: Connection) -> None:
+    """Raises StoreError if a SQLite file contains triggers or views. They run with our own statements, so those in a
+    file from somebody else could keep what is deleted, or change the owner of turns."""
+    if connection.dialect.name != "sqlite":
+        return
+    found = connection.exec_driver_sql(
+        "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+    )
+    if (first := found.first()) is not None:
+        raise StoreError(
+            f"the rollout store contains the {first[0]} {first[1]!r}, which this program never creates: use a store that "
+            "you trust"
+        )
 
 
 def _operations(connection: Connection) -> Operations:

@@ -324,6 +324,14 @@ ENDS: dict[str, tuple[str, object, object]] = {
     "no file": ("file_contains", None, {"expected": []}),
     "no object": ("check_direct_json_object", None, {"expected": {}}),
     "one for true": ("exact_match", {"dark": 1}, {"expected": {"dark": True}}),
+    "one for true in an object": ("check_direct_json_object", {"dark": 1}, {"expected": {"dark": True}}),
+    "true for one in a list": ("match_in_list", True, {"expected": [1, 2]}),
+    "true for one among several": ("is_in_list", [True], {"expected": 1}),
+    "one for true in a file": (
+        "check_json",
+        '{"dark": 1}',
+        {"expect": [{"key": ["dark"], "method": "eq", "ref": True}]},
+    ),
     "nothing in a list": ("is_in_list", "", {"expected": ""}),
 }
 

@@ -76,7 +76,10 @@ def _file(run_dir: Path, person: str) -> Path:
 
 
 def _read(file: Path) -> Forgetting | None:
+    """Returns the request; None if there is none, or one whose adapter would be a folder elsewhere."""
     try:
-        return Forgetting(**orjson.loads(file.read_bytes()))
+        one = Forgetting(**orjson.loads(file.read_bytes()))
     except FileNotFoundError:
         return None
+    named = one.adapter
+    return one if named is None or (named not in ("", "..") and named == Path(named).name) else None

@@ -94,12 +94,15 @@ def is_worker(record: ProcessRecord) -> bool:
 
 
 def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """Returns the record of one process, or None if there is none (or an unreadable one)."""
+    """Returns the record of one process, or None if there is none (or an unreadable one, or one with another name,
+    which would be the name of another file)."""
     try:
         content = json.loads(record_path(run_dir, name).read_bytes())
-        return ProcessRecord(
+        record = ProcessRecord(
             **{item.name: content[item.name] for item in fields(ProcessRecord) if item.name in content}
         )
+        numbers = isinstance(record.pid, int) and isinstance(record.create_time, int | float)
+        return record if record.name == name and numbers else None
     except (OSError, ValueError, TypeError):  # being written or removed just now
         return None
 

@@ -21,11 +21,14 @@ def literal_match(result: Any, expected: Any, **options: Any) -> float:
 
 
 def match_in_list(result: Any, rules: Any, **options: Any) -> float:
-    return float(result in _rules(rules)["expected"])
+    return float(any(_same(result, one) for one in _rules(rules)["expected"]))
 
 
 def is_in_list(result: Any, rules: Any, **options: Any) -> float:
-    return float(_rules(rules)["expected"] in (result or []))
+    expected = _rules(rules)["expected"]
+    if isinstance(result, list):
+        return float(any(_same(one, expected) for one in result))
+    return float(expected in (result or []))
 
 
 def check_include_exclude(result: Any, rules: Any, **options: Any) -> float:
@@ -50,7 +53,7 @@ def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
             expected = value if isinstance(value, list) else [value]
             if got is None or not any(one in got for one in expected):
                 return 0.0
-        elif got != value:
+        elif not _same(got, value):
             return 0.0
     return 1.0
 
@@ -94,7 +97,7 @@ def _holds(value: Any, rule: Mapping[str, Any]) -> bool:
     method = rule.get("method", "eq")
     if method not in ("eq", "ne"):
         raise TypeError(f"there is no method {method!r}")
-    return bool((value == rule["ref"]) == (method == "eq"))
+    return bool(_same(value, rule["ref"]) == (method == "eq"))
 
 
 def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:

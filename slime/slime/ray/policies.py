@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.engines.client import EngineControl
+from slime.errors import ConfigError
 from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
 from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter, forget_adapter
@@ -167,7 +168,10 @@ class AdapterTable:
         self.folder = Path(args.save) / FOLDER
 
     def of(self, name: str) -> AdapterPublisher:
-        """Returns the publisher of an adapter; creates it for a new one."""
+        """Returns the publisher of an adapter; creates it for a new one. Raises ConfigError for a name that would lead
+        out of the folder of adapters."""
+        if name in ("", "..") or name != Path(name).name:
+            raise ConfigError(f"{name!r} is not a name of an adapter")
         if name not in self.known:
             self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)
         return self.known[name]

@@ -16,6 +16,7 @@ from claw_base.run_folder.forgetting import Forgetting
 from claw_base.run_folder.orders import VersionOrders, answer_to, place
 from slime.engines.client import EngineControlError
 from slime.engines.embedded.adapters import read_adapter
+from slime.errors import ConfigError
 from slime.ray import forgetting as forgetting_of_driver
 from slime.ray import policies
 from slime.ray.forgetting import PeopleToForget
@@ -238,6 +239,15 @@ def kept_of(args: Any, name: str) -> set[str]:
     run_dir, save = Path(args.run_dir), Path(args.save)
     folders = (run_dir / "policies" / name, save / "policies" / name)
     return {path.name for folder in folders for path in folder.rglob("*") if not path.is_dir()}
+
+
+@pytest.mark.parametrize("name", ["../../../victim", "/victim", "", "..", ".", "a/b"])
+def test_an_adapter_has_no_folder_elsewhere(table: AdapterTable, tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "precious").touch()
+    with pytest.raises(ConfigError, match="not a name of an adapter"):
+        table.forget(cast(Any, Trainers()), name, 0)
+    assert (tmp_path / "victim" / "precious").exists()
 
 
 def test_resetting_an_adapter_keeps_two_counters_and_changes_no_other(
