@@ -95,7 +95,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
 
 def prepare_schema(connection: Connection) -> None:
     """Creates or migrates the tables, within the caller's transaction; copies the file before a migration. Raises
-    StoreError for a newer schema, for a file with code of somebody else, or if there is no room for the copy."""
+    StoreError for a newer schema, for a file with code of another person, or if there is no room for the copy."""
     _refuse_programs(connection)
     stored_version = _found_version(connection)
     if stored_version == SCHEMA_VERSION:
@@ -116,7 +116,7 @@ def prepare_schema(connection: Connection) -> None:
 
 def _refuse_programs(connection: Connection) -> None:
     """Raises StoreError if a SQLite file contains triggers or views. They run with our own statements, so those in a
-    file from somebody else could keep what is deleted, or change the owner of turns."""
+    file of another person could keep what is deleted, or change the owner of turns."""
     if connection.dialect.name != "sqlite":
         return
     found = connection.exec_driver_sql(
