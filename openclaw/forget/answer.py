@@ -15,9 +15,7 @@ def as_lines(answer: Json) -> list[str]:
         lines.append("the trainer does not answer now: it removes the rest later, or at its next start")
     elif answer["adapter"] is not None:
         name = answer["adapter"]
-        lines.append(
-            f"the adapter {name} and all its versions are deleted; it starts again from the base model"
-        )
+        lines.append(f"the adapter {name} and all its versions are deleted; it starts again like a new one")
     return lines + [_about_shared(one) for one in answer["shared"]]
 
 

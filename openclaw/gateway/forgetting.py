@@ -64,15 +64,17 @@ class PeopleToForget:
         """
         began = time.monotonic()
         adapter = await asyncio.to_thread(self._own_adapter, person)
-        influence, before = self._recorder.store.influence, self._waiting(person)
-        if before is None and not await asyncio.to_thread(influence.is_known, person, adapter):
-            return None
-        shared = await asyncio.to_thread(influence.of, person)
-        rollouts = await asyncio.to_thread(influence.rollouts_of, person, adapter)
-        one = before or Forgetting(person, adapter, rollouts)
-        if self._run_dir is not None:
-            await asyncio.to_thread(forgetting.write, self._run_dir, one)
-        deleted = await self._delete_rows(person, one)
+        influence = self._recorder.store.influence
+        async with self._recorder.forgetting:  # `watch` does not take it for one that a killed gateway left
+            before = self._waiting(person)
+            if before is None and not await asyncio.to_thread(influence.is_known, person, adapter):
+                return None
+            shared = await asyncio.to_thread(influence.of, person)
+            rollouts = await asyncio.to_thread(influence.rollouts_of, person, adapter)
+            one = before or Forgetting(person, adapter, rollouts)
+            if self._run_dir is not None:
+                await asyncio.to_thread(forgetting.write, self._run_dir, one)
+            deleted = await self._delete_rows(person, one)
         others = [asdict(one) for one in shared if one.adapter is None or one.adapter != adapter]
         done = await self._wait(person)
         seconds = round(time.monotonic() - began, 3)
@@ -84,12 +86,13 @@ class PeopleToForget:
     async def watch(self) -> None:
         """Completes deletions that a killed gateway had begun; runs until cancelled."""
         while self._run_dir is not None:
-            for one in await asyncio.to_thread(forgetting.waiting, self._run_dir):
-                if not one.rows_deleted:
-                    try:
-                        await self._delete_rows(one.person, one)
-                    except StoreError as error:
-                        log.warning("a person's data is not deleted yet, trying again: %s", error)
+            async with self._recorder.forgetting:
+                for one in await asyncio.to_thread(forgetting.waiting, self._run_dir):
+                    if not one.rows_deleted:
+                        try:
+                            await self._delete_rows(one.person, one)
+                        except StoreError as error:
+                            log.warning("a person's data is not deleted yet, trying again: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _delete_rows(self, person: str, one: Forgetting) -> dict[str, int]:

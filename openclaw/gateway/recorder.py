@@ -67,10 +67,14 @@ class Recorder:
 
     Args:
         session_ttl: age in seconds up to which a parent turn is searched if the client names no session.
+
+    Attributes:
+        forgetting: held while a person's rows are deleted, so that each deletion is carried out once.
     """
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
         self.store = store
+        self.forgetting = asyncio.Lock()
         self.in_flight = InFlight()
         self._writer = StoreWriter(store.database)
         self._session_ttl = session_ttl

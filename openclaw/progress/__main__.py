@@ -21,10 +21,20 @@ from openclaw.chat.client import ChatError, Server
 from openclaw.common.address import ServerAddress, admin_key_for
 from openclaw.common.version import VERSION
 from openclaw.common.visible import visible
-from openclaw.progress.asking import Answers, Base, LiveModel, Model, asked, base_of
+from openclaw.progress.asking import (
+    Answers,
+    Base,
+    LiveModel,
+    Model,
+    Query,
+    answering_adapter,
+    asked,
+    base_of,
+)
 from openclaw.progress.prompts import Item, all_items, chosen
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
 from openclaw.progress.table import table
+from openclaw.types import Message
 
 NO_WISHES = 3
 """Exit status: no person has expressed a preference yet."""
@@ -43,6 +53,11 @@ class ProgressSettings(ServerAddress):
     )
     person: str | None = flag(
         None, "Person whose wishes are measured, default: the person with the latest wish", unit="NAME"
+    )
+    adapter: str | None = flag(
+        None,
+        "Trained adapter to measure, default: the one that answers the client key",
+        unit="NAME",
     )
     wish: tuple[str, ...] = flag((), "Wish to measure instead of the recorded ones; repeatable", unit="TEXT")
     sample: int = flag(
@@ -83,25 +98,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def look(server: Server, settings: ProgressSettings) -> int:
     """Creates, stores and prints a report; returns the exit status. Raises ChatError."""
-    model = str(server.models()[0]["id"])
-    known = server.admin("GET", "/admin/progress", settings.admin_key)
+    items = chosen(all_items(), settings.sample)
+    base_model = str(server.models()[0]["id"])
+    adapter = measured_adapter(server, settings.adapter, base_model, items[0].messages)
+    model, about = (base_model, {}) if adapter is None else (f"{base_model}:{adapter}", {"adapter": adapter})
+    known = server.admin("GET", "/admin/progress", settings.admin_key, params=about)
     person, wish_rows = wishes_of(known["wishes"], settings.person)
     if settings.wish:
         wish_rows = [{"person": person, "text": text, "at": None} for text in settings.wish]
-    items = chosen(all_items(), settings.sample)
-    live, ask = int(known["live"]), LiveModel(server, settings.max_tokens)
+    live, ask = int(known["live"]), LiveModel(server, settings.max_tokens, model=adapter and model)
     if not wish_rows and live != 0:
         print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
         return NO_WISHES
-    _tell(f"asks {len(items)} prompts of version {live}, for {person or 'people without a name'}")
+    _tell(f"asks {len(items)} prompts of {model} v{live}, for {person or 'people without a name'}")
     now = asked(ask, items)
-    base = base_of(server, settings.admin_key, items, settings.max_tokens, live, now)
+    base = base_of(ask, settings.admin_key, items, live, now, about)
     wishes = [Wish(str(one["text"])) for one in wish_rows]
     prompted, how = _prompted(base, ask, items, wishes)
     measured = Measured(items, base.answers, now, prompted)
     rows = rows_of(measured, wishes)
     report = _report(model, live, settings, base, how, rows, summary_of(measured, wishes))
-    _keep(server, settings.admin_key, report, now if live == 0 else None)
+    _keep(server, settings.admin_key, report, now if live == 0 else None, about)
     if settings.json:
         print(
             json.dumps(
@@ -113,6 +130,25 @@ def look(server: Server, settings: ProgressSettings) -> int:
     if not wish_rows:
         print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
     return 0 if wish_rows else NO_WISHES
+
+
+def measured_adapter(
+    server: Server, named: str | None, base_model: str, messages: list[Message]
+) -> str | None:
+    """Returns the adapter to measure; None in a run that trains no adapters. Raises ChatError if the frozen base would
+    be measured instead of an adapter, or if this key may not use the named one."""
+    trained = server.status().get("adapters")
+    if trained is None and named is None:
+        return None
+    adapter = answering_adapter(server, base_model, messages) if named is None else named
+    if adapter is None:
+        raise ChatError(
+            "this run trains adapters, and its frozen base answers this key: set SGLANG_API_KEY to the key of a person, "
+            "or name an adapter with --adapter"
+        )
+    if adapter not in (trained or {}):
+        raise ChatError(f"no adapter {adapter!r} that this key may use is trained here")
+    return adapter
 
 
 def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str | None, list[dict[str, Any]]]:
@@ -160,11 +196,13 @@ def _report(
     }
 
 
-def _keep(server: Server, admin_key: str | None, report: dict[str, Any], first: Answers | None) -> None:
+def _keep(
+    server: Server, admin_key: str | None, report: dict[str, Any], first: Answers | None, about: Query
+) -> None:
     """Stores the report in the run folder, if the server has one. `first`: answers of version 0. Raises ChatError."""
     answers = {} if first is None else {"answers": {name: one.as_dict() for name, one in first.items()}}
     try:
-        server.admin("POST", "/admin/progress", admin_key, json={**report, **answers})
+        server.admin("POST", "/admin/progress", admin_key, json={**report, **answers}, params=about)
     except ChatError as error:
         if error.status != 409:
             raise

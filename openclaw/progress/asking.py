@@ -23,6 +23,7 @@ NOT_ALLOWED = (401, 403)
 
 Answers = dict[str, Reply]
 """Replies by the id of their prompt."""
+Query = dict[str, str]
 Told = Callable[[str], None]
 """Receives a line of progress text."""
 
@@ -36,11 +37,13 @@ class Model(Protocol):
 @dataclass(frozen=True)
 class LiveModel:
     """The live model. Requests are greedy and without reasoning; they are not stored, trained on or judged. `top`:
-    number of most likely tokens from which the entropy at each position is computed; 0: no entropy."""
+    number of most likely tokens from which the entropy at each position is computed; 0: no entropy. `model`: name in
+    requests; None: whatever answers the client key."""
 
     server: Server
     max_tokens: int
     top: int = 0
+    model: str | None = None
 
     def __call__(self, conversations: Sequence[list[Message]]) -> list[Reply]:
         """Raises ChatError."""
@@ -50,6 +53,7 @@ class LiveModel:
     def _ask(self, messages: list[Message]) -> Reply:
         body = {**request_of(messages), "temperature": 0, "logprobs": True, "max_tokens": self.max_tokens}
         body |= {"top_logprobs": self.top} if self.top else {}
+        body |= {"model": self.model} if self.model else {}
         answer = self.server.side_answer(body)
         try:
             choice = answer["choices"][0]
@@ -103,15 +107,21 @@ class Base:
     model: Model | None
 
 
+def answering_adapter(server: Server, base: str, messages: list[Message]) -> str | None:
+    """Returns the adapter that answers the client key; None: the model itself. It samples one token. Raises
+    ChatError."""
+    answer = server.side_answer({**request_of(messages), "max_tokens": 1})
+    return str(answer.get("model", "")).removeprefix(base).removeprefix(":") or None
+
+
 def base_of(
-    server: Server, admin_key: str | None, items: Sequence[Item], max_tokens: int, live: int, now: Answers
+    ask: LiveModel, admin_key: str | None, items: Sequence[Item], live: int, now: Answers, about: Query
 ) -> Base:
     """Returns the first model's answers. They are `now` if it is live, else requested now, else those stored when it
-    was live. Raises ChatError."""
+    was live. `about`: parameters of requests for reports. Raises ChatError."""
     if live == 0:
-        return Base(
-            now, "the first model is live: before and now are the same", LiveModel(server, max_tokens)
-        )
+        return Base(now, "the first model is live: before and now are the same", ask)
+    server, max_tokens = ask.server, ask.max_tokens
     first = FirstModel(server, admin_key, max_tokens)
     try:
         return Base(asked(first, items), "the first model, asked now as well as the live one", first)
@@ -119,7 +129,7 @@ def base_of(
         if error.status is None or error.status in NOT_ALLOWED:
             raise
         why = str(error)
-    recorded = server.admin("GET", "/admin/progress/recorded", admin_key)
+    recorded = server.admin("GET", "/admin/progress/recorded", admin_key, params=about)
     known = {item.id for item in items}
     kept = {name: Reply.read(one) for name, one in recorded["answers"].items() if name in known}
     if not kept or recorded["max_tokens"] != max_tokens:

@@ -140,9 +140,13 @@ class MemoryTable:
         of_trainer = is_of_trainer(trainer)
         return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), of_trainer)
 
-    def asked_last(self, people: int, each: int = KEPT) -> dict[Person, list[Statement]]:
-        """Like `asked_for`, up to the newest judgement, with the time of each preference."""
-        return self._asked(people, each)
+    def asked_last(
+        self, people: int, each: int = KEPT, trainer: str | None = None
+    ) -> dict[Person, list[Statement]]:
+        """Like `asked_for`, up to the newest judgement, with the time of each preference; `trainer` None: for any
+        policy."""
+        limits = [] if trainer is None else [is_of_trainer(trainer)]
+        return self._asked(people, each, *limits)
 
     def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Statement]]:
         judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c

@@ -1,4 +1,7 @@
-"""Reports on learning progress, stored in RUN_DIR/progress, one file each, and people's preferences."""
+"""Reports on learning progress, one file each, and people's preferences.
+
+They are in RUN_DIR/progress; those about a trained adapter are in its own folder, which is deleted with it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import Any
 import orjson
 
 from claw_base.files import write_json
+from openclaw.engine.live_adapter import home_of
 from openclaw.errors import ClientError
+from openclaw.types import DEFAULT_TRAINER, policy_of
 from openclaw.views.source import ViewSource
 
 Json = dict[str, Any]
@@ -21,39 +26,43 @@ MOST_BYTES = 8 << 20
 """Most bytes of a report's file: that of version 0 includes the answers."""
 
 
-def progress(source: ViewSource) -> Json:
-    """Returns `{"live", "wishes": [{"person", "text", "at"}], "reports"}`: people's preferences, oldest first; stored
-    reports without answers, oldest first."""
-    asked = source.store.memory.asked_last(MOST_PEOPLE)
+def progress(source: ViewSource, adapter: str | None = None) -> Json:
+    """Returns `{"live", "wishes": [{"person", "text", "at"}], "reports"}` of the model or a trained adapter: the live
+    version; people's preferences, oldest first; stored reports without answers, oldest first."""
+    trainer = None if adapter is None else policy_of(DEFAULT_TRAINER, adapter)
+    asked = source.store.memory.asked_last(MOST_PEOPLE, trainer=trainer)
     wishes = [
         {"person": person, "text": one.text, "at": one.at}
         for person, statements in asked.items()
         for one in statements
     ]
-    reports = [{name: value for name, value in one.items() if name != "answers"} for one in kept(source)]
+    reports = [
+        {name: value for name, value in one.items() if name != "answers"} for one in kept(source, adapter)
+    ]
     return {
         "object": "progress",
-        "live": source.store.versions.live(),
+        "live": source.store.versions.live(trainer),
         "wishes": wishes,
         "reports": reports,
     }
 
 
-def recorded(source: ViewSource) -> Json:
+def recorded(source: ViewSource, adapter: str | None = None) -> Json:
     """Returns the newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`; without
     such a report `answers` is empty."""
-    for one in reversed(kept(source)):
+    for one in reversed(kept(source, adapter)):
         if one.get("live") == 0 and isinstance(one.get("answers"), dict):
             return {name: one.get(name) for name in ("time", "max_tokens", "answers")}
     return {"time": None, "max_tokens": None, "answers": {}}
 
 
-def kept(source: ViewSource) -> list[Json]:
+def kept(source: ViewSource, adapter: str | None = None) -> list[Json]:
     """Returns the newest reports, oldest first; invalid files are skipped."""
-    if source.run_dir is None:
+    folder = _folder(source, adapter)
+    if folder is None:
         return []
     rows = []
-    for path in sorted((source.run_dir / FOLDER).glob("*.json"))[-MOST_REPORTS:]:
+    for path in sorted(folder.glob("*.json"))[-MOST_REPORTS:]:
         try:
             one = orjson.loads(path.read_bytes()) if path.stat().st_size <= MOST_BYTES else None
         except (OSError, orjson.JSONDecodeError):
@@ -63,12 +72,20 @@ def kept(source: ViewSource) -> list[Json]:
     return rows
 
 
-def keep(source: ViewSource, report: Json) -> Path:
+def keep(source: ViewSource, report: Json, adapter: str | None = None) -> Path:
     """Writes a report. Raises ClientError (409) without a run folder."""
-    if source.run_dir is None:
+    folder = _folder(source, adapter)
+    if folder is None:
         raise ClientError(
             "this server has no run folder (--run-dir) to save the report in", code="no_run", status=409
         )
-    path = source.run_dir / FOLDER / f"{time.time_ns():020d}.json"
+    path = folder / f"{time.time_ns():020d}.json"
     write_json(path, report)
     return path
+
+
+def _folder(source: ViewSource, adapter: str | None) -> Path | None:
+    """Returns the folder of the reports; None without a run folder."""
+    if source.run_dir is None:
+        return None
+    return (source.run_dir if adapter is None else home_of(source.run_dir, adapter)) / FOLDER

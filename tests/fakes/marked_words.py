@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ZLIB_START = b"\x78"
+LONGEST = 1 << 16
 TENSORS = (".safetensors", ".distcp")
 
 
@@ -26,21 +27,23 @@ def files_with(folder: Path, words: Sequence[str], ids: Mapping[str, Sequence[in
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
             data = path.read_bytes()
-            texts = [data] if path.suffix in TENSORS else list(_texts(data))
+            texts = [data] if path.suffix in TENSORS else list(texts_in(data))
             hits = {name for text in texts for needle, name in packed.items() if needle in text}
             if hits:
                 holding[str(path.relative_to(folder))] = hits
     return holding
 
 
-def _texts(data: bytes) -> Iterator[bytes]:
+def texts_in(data: bytes) -> Iterator[bytes]:
+    """Yields the content of a file as it is, and the parts of it that can be decompressed, up to `LONGEST` compressed
+    bytes each."""
     yield data
     if data[:2] == b"\x1f\x8b":
         yield gzip.decompress(data)
     at = data.find(ZLIB_START)
     while at >= 0:
         try:
-            yield zlib.decompressobj().decompress(data[at:])
+            yield zlib.decompressobj().decompress(data[at : at + LONGEST])
         except zlib.error:
             pass
         at = data.find(ZLIB_START, at + 1)

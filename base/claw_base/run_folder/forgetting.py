@@ -44,7 +44,10 @@ class Forgetting:
 def write(run_dir: Path, one: Forgetting) -> None:
     """Writes the request; it stays until `finish`. Raises OSError."""
     (run_dir / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(_file(run_dir, one.person), asdict(one))
+    try:
+        write_json(_file(run_dir, one.person), asdict(one))
+    except FileNotFoundError:  # `finish` of an earlier request removed the temporary file
+        write_json(_file(run_dir, one.person), asdict(one))
 
 
 def is_waiting(run_dir: Path, person: str) -> bool:

@@ -1,4 +1,7 @@
-"""Reports on learning progress for `python -m openclaw.progress`, and answers of the initial model for comparison."""
+"""Reports on learning progress for `python -m openclaw.progress`, and answers of the initial model for comparison.
+
+With `?adapter=NAME` preferences, version and reports are those of a trained adapter.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from openclaw.errors import ClientError
 from openclaw.gateway.chat_request import chat_request, integer, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.trial import MOST_TOKENS, TrialAnswer, first_answers
+from openclaw.http.admin.versions import adapter_named
 from openclaw.http.auth import check_admin
 from openclaw.http.browser import check_reader
 from openclaw.views.progress import keep, progress, recorded
@@ -28,24 +32,24 @@ MOST_PROMPTS = 64
 async def get_progress(request: Request) -> Response:
     """Returns people's preferences, and the saved reports: `{"live", "wishes", "reports"}`."""
     check_reader(request)
-    source = source_of(request)
-    return _json(await source.in_thread(lambda: progress(source)))
+    source, adapter = source_of(request), adapter_named(request)
+    return _json(await source.in_thread(lambda: progress(source, adapter)))
 
 
 @router.get("/admin/progress/recorded")
 async def get_recorded(request: Request) -> Response:
     """Returns the answers of version 0 in the newest report that has some: `{"time", "max_tokens", "answers"}`."""
     check_reader(request)
-    source = source_of(request)
-    return _json(await source.in_thread(lambda: recorded(source)))
+    source, adapter = source_of(request), adapter_named(request)
+    return _json(await source.in_thread(lambda: recorded(source, adapter)))
 
 
 @router.post("/admin/progress")
 async def keep_report(request: Request) -> Response:
     """Saves a report in the run folder. 409 without a run folder."""
     check_admin(request, request.app.state.gateway.settings)
-    report, source = parse_body(await request.body()), source_of(request)
-    path = await source.in_thread(lambda: keep(source, report))
+    report, source, adapter = parse_body(await request.body()), source_of(request), adapter_named(request)
+    path = await source.in_thread(lambda: keep(source, report, adapter))
     return _json({"object": "progress", "kept": path.name})
 
 

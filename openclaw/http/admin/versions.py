@@ -37,7 +37,7 @@ MOST_PROMPTS = 64
 async def versions(request: Request) -> Response:
     """Returns `{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
     store, run_dir = _places(request)
-    listing = await asyncio.to_thread(list_versions, store, run_dir, _adapter(request))
+    listing = await asyncio.to_thread(list_versions, store, run_dir, adapter_named(request))
     return _json({"object": "list", **listing})
 
 
@@ -63,7 +63,7 @@ async def side_by_side(request: Request) -> Response:
 async def version(request: Request, number: str) -> Response:
     """Returns one version with all its measurements; 404 if there is none."""
     store, run_dir = _places(request)
-    shown = await asyncio.to_thread(show_version, store, run_dir, _number(number), _adapter(request))
+    shown = await asyncio.to_thread(show_version, store, run_dir, _number(number), adapter_named(request))
     if shown is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return _json({"object": "version", **shown})
@@ -97,7 +97,7 @@ async def pin(request: Request, number: str) -> Response:
 async def release(request: Request, number: str) -> Response:
     """Makes the version's quarantined samples ready for training again."""
     store, _ = _places(request)
-    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
+    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, adapter_named(request))
     count = await asyncio.to_thread(store.quarantine.release, version, trainer)
     return _json({"version": version, "released": count})
 
@@ -106,14 +106,14 @@ async def release(request: Request, number: str) -> Response:
 async def delete(request: Request, number: str) -> Response:
     """Drops the version's quarantined samples permanently; the turns stay."""
     store, _ = _places(request)
-    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, _adapter(request))
+    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, adapter_named(request))
     count = await asyncio.to_thread(store.quarantine.delete, version, trainer)
     return _json({"version": version, "deleted": count})
 
 
 async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
     store, run_dir = _places(request)
-    if _adapter(request) is not None:
+    if adapter_named(request) is not None:
         raise ClientError(
             "versions of an adapter cannot be compared; remove adapter", "adapter", "unsupported_value"
         )
@@ -161,7 +161,7 @@ def _text(message: Message) -> str:
 async def _known(request: Request, version_text: str) -> int:
     """Returns the number of an existing version. Raises ClientError."""
     number, (store, _) = _number(version_text), _places(request)
-    if await asyncio.to_thread(show_version, store, None, number, _adapter(request)) is None:
+    if await asyncio.to_thread(show_version, store, None, number, adapter_named(request)) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return number
 
@@ -174,7 +174,7 @@ async def _order(
     if run_dir is None:
         message = "this server has no run folder (--run-dir), so it cannot change the version"
         if request.app.state.gateway.settings.run_dir is not None:
-            message = f"adapter {_adapter(request)!r} has no versions yet"
+            message = f"adapter {adapter_named(request)!r} has no versions yet"
         raise ClientError(message, code="no_run", status=409)
     if action == "unpin" and orders.pinned(run_dir) is None and not orders.waits(run_dir):
         raise ClientError("no version is pinned", code="not_pinned", status=409)
@@ -211,14 +211,14 @@ def _places(request: Request) -> tuple[RolloutStore, Path | None]:
         raise ClientError(
             "this server records no turns, so it knows no versions", code="not_recording", status=409
         )
-    run_dir, adapter = gateway.settings.run_dir, _adapter(request)
+    run_dir, adapter = gateway.settings.run_dir, adapter_named(request)
     if run_dir is None or adapter is None:
         return gateway.recorder.store, Path(run_dir) if run_dir else None
     home = gateway.trained.home(adapter)
     return gateway.recorder.store, home if home is not None and home.is_dir() else None
 
 
-def _adapter(request: Request) -> str | None:
+def adapter_named(request: Request) -> str | None:
     """Returns the adapter that a request is about; None: the model. Raises ClientError (404) for one that is not
     trained here."""
     name = request.query_params.get("adapter")

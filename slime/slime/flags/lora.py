@@ -11,7 +11,7 @@ DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 NOT_BY_ADAPTER = {
     "load_in_4bit": "engines serve the base as it is stored, and adapters would be trained on another one",
     "lora_modules_to_save": "engines add low-rank factors alone to the base",
-    "load": "every adapter begins as one that changes nothing",
+    "load": "every adapter begins as one that changes nothing, or from --adapter-parent",
     "colocate": "engines and trainer would take turns for each adapter",
     "async_save": "an adapter is complete on disk before the next one is trained",
     "ref_update_interval": "the reference is the frozen base",
@@ -51,6 +51,12 @@ class LoraArguments:
                 text="{flag} cannot be combined with --advantage-estimator ppo: there is one critic for all",
             ),
         ],
+    )
+    adapter_parent: str | None = flag(
+        None,
+        "start new adapters from the weights of this adapter's checkpoint (default: as ones that change nothing)",
+        unit="path",
+        rules=[needs("train_adapters", text="{flag} needs --train-adapters")],
     )
     load_in_4bit: bool = flag(
         False,

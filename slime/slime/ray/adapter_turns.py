@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slime.errors import CheckpointError
 from slime.gate.memory import KeptState
 
 if TYPE_CHECKING:
@@ -15,10 +16,19 @@ class AdapterTurns:
     """One rank's part of switching adapters. Every rank makes the same calls.
 
     Args:
-        trainer: has just loaded an untrained adapter; every new adapter starts from this state.
+        trainer: has just loaded an untrained adapter; every new adapter starts from this state, with --adapter-parent
+            from the parent's weights.
+
+    Raises:
+        CheckpointError: the parent is not there, or does not fit this run.
     """
 
     def __init__(self, trainer: Trainer) -> None:
+        if (parent := trainer.args.adapter_parent) is not None:
+            try:
+                trainer.start_from(parent)
+            except CheckpointError as error:
+                raise CheckpointError(f"--adapter-parent: {error}") from error
         self.trainer, self.fresh = trainer, KeptState(trainer)
 
     def take_up(self, save: str, checkpoint: str | None) -> None:

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slime.errors import CheckpointError
-from slime.training.core.checkpoint import CheckpointWriter, load_checkpoint
+from slime.training.core.checkpoint import (
+    CheckpointWriter,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+)
 from slime.training.core.critic import PREFIX as CRITIC
 from slime.training.core.critic import Critic
 from slime.training.core.part import Part
@@ -73,6 +78,23 @@ class Persistent(Exporting):
         """Sets the folder of later checkpoints."""
         self.finish_save()
         self.writer.save = save
+
+    def start_from(self, folder: str) -> None:
+        """Takes only the weights of a checkpoint, of this or another run; optimizer and counters stay as they are.
+
+        Args:
+            folder: the checkpoint, or the folder of checkpoints whose latest one counts.
+
+        Raises:
+            CheckpointError: there is none, or it does not fit this run.
+        """
+        checkpoint = checkpoints.find(folder)
+        if checkpoint is None:
+            raise CheckpointError(f"there is no checkpoint in {folder}")
+        self._check_backend(checkpoint)
+        random = random_state()
+        load_checkpoint(checkpoint, self.parts, lora_settings(self.args), reset_optimizer=True)
+        restore_random_state(random)
 
     def return_to(self, checkpoint: str) -> None:
         """Restores an earlier checkpoint of this run in place: weights, optimizer and random states.

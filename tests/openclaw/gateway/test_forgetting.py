@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -135,6 +136,50 @@ def test_the_next_gateway_finishes_a_deletion_of_a_killed_one(
     second = start_gateway(run_dir=str(run_dir), **PER_KEY)
     second.wait_for(lambda: [one["person"] for one in second.store.people.listing()] == ["bob"])
     second.wait_for(lambda: [one.rows_deleted for one in forgetting.waiting(run_dir)] == [True])
+
+
+def test_a_deletion_in_progress_is_not_continued_by_the_same_gateway(
+    start_gateway: StartGateway, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_forgetting, "LOOK_SECONDS", 0.01)
+    gateway = start_gateway(run_dir=str(run_dir), **PER_KEY)
+    gateway.says("hello there")
+    ask(gateway, "ada")
+    recorder = gateway.app.state.gateway.recorder
+    deletions: list[str] = []
+    delete_person = recorder.delete_person
+
+    async def slow(person: str, adapter: str | None) -> Any:
+        deletions.append(person)
+        await asyncio.sleep(0.3)
+        return await delete_person(person, adapter)
+
+    monkeypatch.setattr(recorder, "delete_person", slow)
+    seen: list[Forgetting] = []
+    thread = driver(run_dir, seen)
+    answer = gateway.http.delete("/admin/persons/ada/content")
+    thread.join(20)
+    assert (answer.status_code, answer.json()["deleted"]["turns"]) == (200, 1)
+    assert deletions == ["ada"] and not forgetting.is_waiting(run_dir, "ada"), "the driver is not asked again"
+
+
+def test_a_request_survives_the_end_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver removes the temporary file of the next request with it."""
+    forgetting.write(tmp_path, Forgetting("ada", "ada"))
+    write_json, calls = forgetting.write_json, []
+
+    def interrupted(path: Path, content: object) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            forgetting.finish(tmp_path, "ada")
+            raise FileNotFoundError
+        write_json(path, content)
+
+    monkeypatch.setattr(forgetting, "write_json", interrupted)
+    forgetting.write(tmp_path, Forgetting("ada", "ada", rows_deleted=True))
+    assert [one.rows_deleted for one in forgetting.waiting(tmp_path)] == [True]
 
 
 def test_the_command_prints_the_rollback_for_shared_weights(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from openclaw.progress.__main__ import NO_WISHES, main
@@ -13,6 +14,7 @@ from openclaw.store import RolloutStore
 from openclaw.types import Drop, Judgement, Vote
 from tests.fakes.chat_client import HELLO
 from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
+from tests.openclaw.gateway.test_trained_adapters import publish
 
 WISH = "Shorter, please: one or two sentences."
 LONG_REPLY = "This is a long story that goes on. " * 5
@@ -30,14 +32,19 @@ def gateway(start_gateway: StartGateway, tmp_path: Path) -> RunningGateway:
 def learned(gateway: RunningGateway, person: str = "ada", wish: str = WISH) -> None:
     """Stores a complaint, and makes version 1 write one sentence."""
     answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "user": person})
-    turn = gateway.turn(answer.json()["id"])
-    gateway.store.turns.answer(turn.id, [{"role": "user", "content": wish}])
-    found = [Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=wish)], judge="test", hints=[wish])]
-    assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
+    complain(gateway, answer.json()["id"], wish)
     if gateway.store.versions.live() == 0:
         gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
     gateway.says("It depends.")
     gateway.engine.forget_prompts()
+
+
+def complain(gateway: RunningGateway, completion_id: str, wish: str) -> None:
+    """Stores the judgement for a complaint in the next message."""
+    turn = gateway.turn(completion_id)
+    gateway.store.turns.answer(turn.id, [{"role": "user", "content": wish}])
+    found = [Judgement(kind="hint", score=1.0, votes=[Vote(score=1, hint=wish)], judge="test", hints=[wish])]
+    assert gateway.store.judgements.finish(turn.id, found, Drop("test"))
 
 
 def look(gateway: RunningGateway, *words: str) -> int:
@@ -118,6 +125,42 @@ def test_one_persons_preferences_are_not_mixed_with_anothers(
     assert [one["text"] for one in report(gateway, capsys, "--person", "ada")["wishes"]] == [WISH]
     assert look(gateway, "--person", "eve") == NO_WISHES
     assert "eve has not asked for anything yet; others have: ada, bob" in capsys.readouterr().err
+
+
+def test_in_a_run_with_adapters_the_adapter_of_the_key_is_measured(
+    start_gateway: StartGateway,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENCLAW_ADMIN_KEY", KEY)
+    gateway = start_gateway(
+        run_dir=str(tmp_path), api_keys="ada=key-ada,bob=key-bob", train_adapters="per-key"
+    )
+    gateway.store.versions.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    gateway.engine.tries[0] = gateway.says(LONG_REPLY)
+    headers = {"Authorization": "Bearer key-ada"}
+    sent = {"messages": HELLO, "max_tokens": 5}
+    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=sent, headers=headers, timeout=20)
+    complain(gateway, answer.json()["id"], WISH)
+    publish(tmp_path, "ada", 1)
+    gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1", trainer="trainer::ada")
+    gateway.says("It depends.")
+    gateway.engine.forget_prompts()
+    gateway.engine.requests.clear()
+    found = report(gateway, capsys, "--api-key", "key-ada")
+    rows = {row["name"]: row for row in found["rows"]}
+    assert (found["live"], rows["wish_1"]["before"], rows["wish_1"]["now"]) == (1, 0.0, 1.0)
+    assert found["model"].endswith(":ada") and "asked now" in found["base"]
+    assert {one.get("lora_path") for one in gateway.engine.requests} == {"ada"}
+    assert len(list((tmp_path / "policies" / "ada" / "progress").iterdir())) == 1
+    assert not (tmp_path / "progress").exists(), "other people's reports do not list it"
+    assert report(gateway, capsys, "--api-key", "key-ada", "--adapter", "ada")["earlier"] != []
+    assert look(gateway, "--api-key", "key-bob") == NO_WISHES
+    assert "nobody has asked for anything yet" in capsys.readouterr().err
+    assert look(gateway) == 1 and "frozen base answers this key" in capsys.readouterr().err
+    assert look(gateway, "--api-key", "key-bob", "--adapter", "ada") == 1
+    assert "no adapter 'ada' that this key may use" in capsys.readouterr().err
 
 
 def test_a_run_without_preferences_is_not_queried(

@@ -223,6 +223,18 @@ def test_flags_that_conflict_with_adapters_of_people_are_rejected(
         parse_args([*trained, *more], env={})
 
 
+def test_the_parent_of_adapters_is_none_of_this_run(
+    words: list[str], trained: list[str], tmp_path: Path
+) -> None:
+    own = ["--save", str(tmp_path / "save"), "--adapter-parent"]
+    elsewhere = str(tmp_path / "save2")
+    assert parse_args([*trained, *own, elsewhere], env={}).adapter_parent == elsewhere
+    with pytest.raises(ConfigError, match="is in this run's --save"):
+        parse_args([*trained, *own, str(tmp_path / "save" / "policies" / "ada")], env={})
+    with pytest.raises(ConfigError, match="--adapter-parent needs --train-adapters"):
+        parse_args([*words, *own, elsewhere], env={})
+
+
 def test_a_custom_loss_file_needs_no_name_or_loss_type_and_adds_its_flags(
     words: list[str], tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ class GatewayProcess:
         env: further variables.
         files: limit of open files of each process; None: as in this process.
         clock: file with the seconds by which Python's clock in the gateway is ahead of the machine's.
+        flags: further flags.
     """
 
     def __init__(
@@ -59,14 +60,15 @@ class GatewayProcess:
         env: Mapping[str, str] | None = None,
         files: int | None = None,
         clock: Path | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.buffer, self.log = buffer, log
         place = ["--rl-buffer-url" if "://" in str(buffer) else "--rl-buffer-dir", str(buffer)]
-        flags = ["--model-path", str(MODEL), "--engine-url", engine_url, "--port", str(self.port), *place]
+        own = ["--model-path", str(MODEL), "--engine-url", engine_url, "--port", str(self.port), *place]
         program = ["-m", "openclaw.server"] if clock is None else ["-c", OTHER_CLOCK.format(str(clock))]
-        server = [sys.executable, *program, *flags, "--enable-rl-intercept"]
+        server = [sys.executable, *program, *own, "--enable-rl-intercept", *flags]
         limit = [] if files is None else ["bash", "-c", f'ulimit -n {files} && exec "$@"', "limited"]
         self._command = [*limit, *server]
         self._env = {**environment(), **(env or {})}

@@ -318,11 +318,22 @@ def check_lora(args: Arguments) -> None:
         ConfigError: engines cannot get adapters alone.
     """
     _check_shipping(args)
+    _check_parent(args)
     if not args.use_lora:
         return
     args.lora_rank = DEFAULT_RANK if args.lora_rank is None else args.lora_rank
     args.lora_alpha = DEFAULT_ALPHA if args.lora_alpha is None else args.lora_alpha
     args.lora_dropout = 0.0 if args.lora_dropout is None else args.lora_dropout
+
+
+def _check_parent(args: Arguments) -> None:
+    """Raises ConfigError if new adapters would start from one that this run trains."""
+    save = Path(str(args.save)).resolve()
+    if args.adapter_parent is not None and Path(args.adapter_parent).resolve().is_relative_to(save):
+        raise ConfigError(
+            f"--adapter-parent {args.adapter_parent} is in this run's --save: everybody would get what one adapter "
+            "learned, and it would go when its person is forgotten; copy a checkpoint of an adapter for all elsewhere"
+        )
 
 
 def _check_shipping(args: Arguments) -> None:
