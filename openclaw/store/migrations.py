@@ -119,10 +119,10 @@ def _refuse_programs(connection: Connection) -> None:
     file of another person could keep what is deleted, or change the owner of turns."""
     if connection.dialect.name != "sqlite":
         return
-    found = connection.exec_driver_sql(
+    programs = connection.exec_driver_sql(
         "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
     )
-    if (first := found.first()) is not None:
+    if (first := programs.first()) is not None:
         raise StoreError(
             f"the rollout store contains the {first[0]} {first[1]!r}, which this program never creates: use a store that "
             "you trust"
