@@ -155,8 +155,8 @@ def folder_of(folder: str, repository: str) -> str:
     """
     if not (Path(folder) / "config.json").is_file():
         raise ConfigError(
-            f"{folder} contains no config.json. Download the tokenizer and configuration (a few megabytes, no weights), "
-            "then set --model-path models/tokenizer:\n  pip install huggingface_hub\n"
-            f"  hf download {repository} --include '*.json' '*.jinja' 'merges.txt' --local-dir models/tokenizer"
+            f"{folder} contains no config.json. Download the tokenizer and configuration (a few megabytes, no weights) with: "
+            f"pip install huggingface_hub; hf download {repository} --include '*.json' '*.jinja' 'merges.txt' "
+            "--local-dir models/tokenizer; then set --model-path models/tokenizer"
         )
     return str(Path(folder).resolve())
