@@ -155,7 +155,7 @@ def folder_of(folder: str, repository: str) -> str:
     """
     if not (Path(folder) / "config.json").is_file():
         raise ConfigError(
-            f"{folder} contains no config.json. Download the tokenizer and configuration (a few megabytes, no weights) with: "
+            f"{folder} contains no config.json. Download the tokenizer and configuration (some megabytes) with: "
             f"pip install huggingface_hub; hf download {repository} --include '*.json' '*.jinja' 'merges.txt' "
             "--local-dir models/tokenizer; then set --model-path models/tokenizer"
         )

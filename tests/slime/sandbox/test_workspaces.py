@@ -86,9 +86,11 @@ def test_setuid_bits_are_removed_after_a_sandbox(workspace: Workspace) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another account")
 def test_another_account_cannot_reach_a_workspace_that_its_sandbox_has_opened(workspace: Workspace) -> None:
-    deep = "/".join("a" * 70)
-    script = f"mkdir -p {deep}; cp /usr/bin/true {deep}/x; chmod 4755 {deep}/x; chmod 777 ."
-    assert run(script, SECONDS, workspace).exit_code == 0
+    half = "/".join("a" * 35)
+    script = f"mkdir -p {half} b/{half}; cp /usr/bin/true b/{half}/x; chmod 4755 b/{half}/x; chmod 777 ."
+    # the move comes last: from then on the sandbox may be ended, because its folders are too deep
+    run(f"{script}; mv b {half}/", SECONDS, workspace)
+    assert (workspace.path / half / "b" / half / "x").exists()
     others = ["setpriv", "--reuid=61001", "--regid=61001", "--clear-groups", "ls", str(workspace.path)]
     seen = subprocess.run(others, capture_output=True, text=True, check=False)
     assert seen.returncode and "Permission denied" in seen.stderr
@@ -97,10 +99,10 @@ def test_another_account_cannot_reach_a_workspace_that_its_sandbox_has_opened(wo
 def test_setuid_bits_are_removed_beside_a_folder_that_is_too_deep(workspace: Workspace) -> None:
     names = [f"{name}/x" for name in "abcdefgh"]
     deep = "/".join("z" * 70)
-    script = (
-        f"mkdir -p {deep} {' '.join('abcdefgh')}; for file in {' '.join(names)}; do cp /usr/bin/true $file; "
-    )
-    assert run(f"{script} chmod 4755 $file; done", SECONDS, workspace).exit_code == 0
+    script = f"mkdir {' '.join('abcdefgh')}; for file in {' '.join(names)}; do cp /usr/bin/true $file; "
+    # the deep folder comes last: from then on the sandbox may be ended
+    run(f"{script} chmod 4755 $file; done; mkdir -p {deep}", SECONDS, workspace)
+    assert (workspace.path / deep[:127]).exists()
     assert not any((workspace.path / name).stat().st_mode & 0o6000 for name in names)
 
 
