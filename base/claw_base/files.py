@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, and checks of their owners."""
+"""Atomic writes of files and folders, and checks of their owners and names."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def temporary_beside(path: Path) -> Path:
     """Returns a hidden path in the same folder, for building what `commit_folder` or a rename then moves to
     `path`."""
     return path.with_name(f".{path.name}.tmp")
+
+
+def is_file_name(name: str) -> bool:
+    """Returns whether a name is that of an entry of a folder, and leads nowhere else if it is joined to the folder."""
+    return name not in ("", "..") and Path(name).name == name
 
 
 def fresh_folder(path: Path) -> Path:

@@ -74,6 +74,7 @@ class Generation:
         self._attempt_start = 0
         self._may_call = request.call_id is not None and "json_schema" in request.sampling
         """Whether the answer is sampled without the schema, as long as it is a tool call."""
+        self._rid = request.id
         self._fixed_version: int | None = None
         """Version of the adapter that answers, if the engine reports only the base model's version."""
         self._closed_spans: list[tuple[int, int, int]] = []
@@ -160,8 +161,9 @@ class Generation:
                 yield answer
 
     def _begin_with_schema(self) -> None:
-        """Drops the tokens of an answer that is no tool call; the next attempt follows the schema."""
-        self._may_call = False
+        """Drops the tokens of an answer that is no tool call; the next attempt follows the schema. It has another id,
+        because the engine may still run the first one."""
+        self._may_call, self._rid = False, f"{self._rid}-schema"
         self.ids, self.log_probs, self._open_spans = [], [], []
 
     def _body(self, url: str) -> dict[str, Any]:
@@ -189,10 +191,7 @@ class Generation:
             "return_logprob": request.log_probs,
             "top_logprobs_num": request.top_log_probs,
             "stream": True,
-            # the engine may still run the attempt without the schema
-            "rid": f"{request.id}-schema"
-            if request.call_id is not None and "json_schema" in sampling
-            else request.id,
+            "rid": self._rid,
             **(LAST if request.gives_way else {}),
         }
 

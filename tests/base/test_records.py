@@ -1,4 +1,4 @@
-"""Tests the records in a run folder, also those of a folder that comes from somebody else."""
+"""Tests the records in a run folder, also those of a folder that comes from another person."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from claw_base.files import temporary_beside, write_json
+from claw_base.files import is_file_name, temporary_beside, write_json
 
 FOLDER = "forgetting"
 
@@ -84,5 +84,4 @@ def _read(file: Path) -> Forgetting | None:
         one = Forgetting(**orjson.loads(file.read_bytes()))
     except FileNotFoundError:
         return None
-    named = one.adapter
-    return one if named is None or (named not in ("", "..") and named == Path(named).name) else None
+    return one if one.adapter is None or is_file_name(one.adapter) else None

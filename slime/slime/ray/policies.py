@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.files import is_file_name
 from slime.engines.client import EngineControl
 from slime.errors import ConfigError
 from slime.gate.interruptible import Tries
@@ -170,7 +171,7 @@ class AdapterTable:
     def of(self, name: str) -> AdapterPublisher:
         """Returns the publisher of an adapter; creates it for a new one. Raises ConfigError for a name that would lead
         out of the folder of adapters."""
-        if name in ("", "..") or name != Path(name).name:
+        if not is_file_name(name):
             raise ConfigError(f"{name!r} is not a name of an adapter")
         if name not in self.known:
             self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from claw_base.files import is_file_name
 from slime.errors import CheckpointError
 from slime.torch_dist.layout import ALIASES, LAYERS, Rule, ends_of, rules_of, separate, sources_of
 from slime.training.core.safe_loading import SafePlanner, SafeReader
@@ -32,7 +33,7 @@ def find(folder: Path) -> Path:
     tracker = folder / EARLIER_TRACKER
     if tracker.is_file():
         name = tracker.read_text().strip()
-        if Path(name).name != name or name == "..":
+        if name and not is_file_name(name):
             raise CheckpointError(f"{tracker} names {name!r}, which is not a folder next to it")
         folder = folder / (name if name == RELEASE else f"iter_{int(name):07d}" if name.isdigit() else name)
     if not (folder / ".metadata").is_file():

@@ -1,4 +1,4 @@
-"""Tests the index of a model folder that comes from somebody else: no reader opens a file outside the folder."""
+"""Tests the index of a model folder that comes from another person: no reader opens a file outside the folder."""
 
 from __future__ import annotations
 

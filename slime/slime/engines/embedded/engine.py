@@ -295,7 +295,7 @@ class Engine:
 
 def refusal(message: str) -> dict[str, object]:
     """Returns the finish reason of a request that can never be completed, in SGLang's format."""
-    return {"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"}
+    return {**failure(message), "status_code": 400, "err_type": "BadRequestError"}
 
 
 def failure(message: str) -> dict[str, object]:
