@@ -1,4 +1,4 @@
-"""The rollout store: all turns, judgements, samples and weight versions, in one database that many processes open."""
+"""The rollout store: turns, judgements, samples and weight versions in one database shared by all processes."""
 
 from openclaw.store.database import StoreWriter
 from openclaw.store.rollout_store import RolloutStore

@@ -1,6 +1,6 @@
-"""Command line of the rollout store: python -m openclaw.store COMMAND --rl-buffer-dir DIR
+"""Command line of the rollout store: `python -m openclaw.store COMMAND --rl-buffer-dir DIR`.
 
-Counts are printed as one JSON line.
+Lists are printed as JSON lines, counts as one JSON line.
 """
 
 from __future__ import annotations
@@ -23,55 +23,59 @@ from openclaw.store import RolloutStore
 
 
 class Stats(BufferAddress):
-    """Counts turns and samples by state, and drops by reason."""
+    """Prints the number of turns and samples by state, and of drops by reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(BufferAddress):
-    """Lists sessions, the newest first, a JSON line each; no content."""
+    """Lists sessions without their content, newest first."""
 
-    person: str | None = flag(None, "delete only this person's data")
+    person: str | None = flag(None, "list only sessions of this person")
 
 
 class People(BufferAddress):
-    """Lists the people that are known by name, a JSON line each."""
+    """Lists the named people, with the number of their turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backup(BufferAddress):
-    """Copies a SQLite buffer into a file, also while it is used."""
+    """Copies a SQLite buffer to a file, also while it is in use."""
 
     file: Path = flag(REQUIRED, "output file, which must not exist", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export(BufferAddress):
-    """Writes the buffer, or a part of it, as JSON lines."""
+    """Exports the buffer, or one session or person."""
 
-    output: Path | None = flag(None, "output file, readable only by you; default: stdout", unit="path")
-    format: Literal["jsonl", "atif"] = flag("jsonl", "atif: one trajectory per session")
+    output: Path | None = flag(
+        None, "output file (atif: folder), readable only by you; default: stdout", unit="path"
+    )
+    format: Literal["jsonl", "atif"] = flag("jsonl", "jsonl: for import; atif: one trajectory per session")
     session: str | None = flag(None, "export only this session")
     person: str | None = flag(None, "export only turns of this person")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportAny(BufferAddress):
-    """Imports an exported file, conversations, session logs of OpenClaw, Hermes or Claude
-    Code, ATIF. Known entries stay unchanged."""
+    """Imports an exported file, conversations, ATIF, or session logs of OpenClaw, Hermes or
+    Claude Code. Stored entries do not change."""
 
     file: str = flag(
         REQUIRED,
-        "file or folder, or openclaw, hermes or claude for their own log folders",
+        "file or folder; or openclaw, hermes or claude for the log folder of that program",
         positional=True,
     )
-    model_path: Path | None = flag(None, "folder of the trained model; not for an exported file", unit="path")
+    model_path: Path | None = flag(
+        None, "folder of the trained model; not needed for an exported file", unit="path"
+    )
     person: str | None = flag(None, "person to store with turns that are imported from logs")
-    dry_run: bool = flag(False, "count the turns to import and store nothing")
+    dry_run: bool = flag(False, "print the number of turns and store nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConversations(BufferAddress):
-    """Adds conversations (JSON or JSON lines) to be judged and trained."""
+    """Imports conversations (JSON or JSON lines), which are then judged and trained."""
 
     file: Path = flag(REQUIRED, "file, or folder of .json and .jsonl files", positional=True)
     model_path: Path = flag(REQUIRED, "folder of the trained model", unit="path")
@@ -79,21 +83,21 @@ class ImportConversations(BufferAddress):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteSession(BufferAddress):
-    """Deletes a session with everything that derives from it."""
+    """Deletes a session with all data derived from it."""
 
     session: str = flag(REQUIRED, "id of the session", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeletePerson(BufferAddress):
-    """Deletes everything of a person."""
+    """Deletes all data of a person."""
 
     person: str = flag(REQUIRED, "name of the person", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Purge(BufferAddress):
-    """Deletes old turns that are trained, dropped or ended; never ready or leased samples."""
+    """Deletes old turns that are trained, dropped or ended, but no ready or leased samples."""
 
     retention_days: float = flag(REQUIRED, "age in days from which turns are deleted", unit="days")
 
@@ -113,11 +117,11 @@ COMMANDS: dict[str, type[BufferAddress]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 2 failed, with one line on stderr."""
-    about = "Looks after a rollout buffer."
-    _, asked = parse_command(COMMANDS, argv, "python -m openclaw.store", about, VERSION)
+    """Runs a command. Returns the exit status: 0 for success, 2 for an error, which is printed to stderr."""
+    about = "Lists, exports, imports and deletes the content of a rollout buffer."
+    _, command = parse_command(COMMANDS, argv, "python -m openclaw.store", about, VERSION)
     try:
-        result = _import(asked) if isinstance(asked, ImportAny) else _run(asked, _open(asked))
+        result = _import(command) if isinstance(command, ImportAny) else _run(command, _open(command))
     except (ConfigError, StoreError) as error:
         print(f"openclaw.store: {error}", file=sys.stderr)
         return 2
@@ -129,84 +133,91 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _open(asked: BufferAddress) -> RolloutStore:
-    """Opens the store; only imports create a missing one."""
-    makes = isinstance(asked, ImportAny | ImportConversations)
-    if asked.rl_buffer_dir and not makes and not (Path(asked.rl_buffer_dir) / "buffer.db").is_file():
-        raise StoreError(f"no rollout buffer in {asked.rl_buffer_dir}: there is no buffer.db")
-    return RolloutStore(asked.buffer)
+def _open(command: BufferAddress) -> RolloutStore:
+    """Opens the store. Only imports create a missing store."""
+    may_create = isinstance(command, ImportAny | ImportConversations)
+    if command.rl_buffer_dir and not may_create and not (Path(command.rl_buffer_dir) / "buffer.db").is_file():
+        raise StoreError(
+            f"--rl-buffer-dir: no rollout buffer in {command.rl_buffer_dir}: there is no buffer.db"
+        )
+    return RolloutStore(command.buffer)
 
 
-def _run(asked: BufferAddress, store: RolloutStore) -> dict[str, Any] | None:
-    match asked:
+def _run(command: BufferAddress, store: RolloutStore) -> dict[str, Any] | None:
+    match command:
         case Export():
-            return _export(asked, store)
+            return _export(command, store)
         case Sessions():
-            _list(store.sessions.listing(asked.person))
+            _list(store.sessions.listing(command.person))
         case People():
             _list(store.people.listing())
         case Backup():
-            return _backup(asked)
+            return _backup(command)
         case ImportConversations():
             from openclaw.store.files.tokenizing import import_conversations
 
-            return import_conversations(store, asked.file, asked.model_path)
+            return import_conversations(store, command.file, command.model_path)
         case DeleteSession():
             return _checked_deletion(
-                store.deletion.delete_session(asked.session), f"session {asked.session!r}"
+                store.deletion.delete_session(command.session), f"session {command.session!r}"
             )
         case DeletePerson():
-            return _checked_deletion(store.deletion.delete_person(asked.person), f"person {asked.person!r}")
+            return _checked_deletion(
+                store.deletion.delete_person(command.person), f"person {command.person!r}"
+            )
         case Purge():
-            return store.deletion.purge(asked.retention_days)
+            return store.deletion.purge(command.retention_days)
         case _:
             return {**store.status.counts(), "live_version": store.versions.live()}
     return None
 
 
-def _backup(asked: Backup) -> dict[str, int]:
+def _backup(command: Backup) -> dict[str, int]:
     from openclaw.store.copies import backup
 
-    if asked.rl_buffer_url:
-        raise StoreError("backup supports only SQLite; use pg_dump for a PostgreSQL buffer")
-    return backup(Path(asked.buffer), asked.file)
+    if command.rl_buffer_url:
+        raise StoreError("backup supports only SQLite; use pg_dump for --rl-buffer-url")
+    return backup(Path(command.buffer), command.file)
 
 
-def _import(asked: ImportAny) -> dict[str, Any]:
-    """Imports a file; a dry run does not create a store. Raises StoreError, ConfigError."""
+def _import(command: ImportAny) -> dict[str, Any]:
+    """Imports a file, or counts its entries for a dry run, which does not open the store. Raises StoreError,
+    ConfigError."""
     from openclaw.store.history.any_file import Import
 
-    request = Import(asked.file, asked.model_path, asked.person)
-    return request.summary() if asked.dry_run else request.into(lambda: _open(asked))
+    request = Import(command.file, command.model_path, command.person)
+    return request.summary() if command.dry_run else request.into(lambda: _open(command))
 
 
-def _export(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
-    if asked.format == "atif":
-        return _export_atif(asked, store)
+def _export(command: Export, store: RolloutStore) -> dict[str, Any] | None:
+    if command.format == "atif":
+        return _export_atif(command, store)
     from openclaw.store.files.exporting import export_lines
 
-    lines = export_lines(store, asked.session, asked.person)
-    if asked.output is None:
+    lines = export_lines(store, command.session, command.person)
+    if command.output is None:
         _to_stdout(lines)
         return None
-    return {"lines": _to_file(asked.output, lines)}
+    return {"lines": _to_file(command.output, lines)}
 
 
-def _export_atif(asked: Export, store: RolloutStore) -> dict[str, Any] | None:
-    """Writes a folder with one file a session."""
+def _export_atif(command: Export, store: RolloutStore) -> dict[str, Any] | None:
+    """Writes one file per session to a folder, or one JSON line per session to stdout."""
     from openclaw.store.history.writing_atif import dump_trajectory, trajectories, trajectory_file
 
-    written = trajectories(store, asked.session, asked.person)
-    if asked.output is None:
+    written = trajectories(store, command.session, command.person)
+    if command.output is None:
         _to_stdout(dump_trajectory(one, indent=False) for one in written)
         return None
     try:
-        asked.output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command.output.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot write {asked.output}: {error.strerror}") from error
+        raise StoreError(f"cannot write {command.output}: {error.strerror}") from error
     used: set[str] = set()
     for one in written:
-        _to_file(asked.output / trajectory_file(one["session_id"], used), [dump_trajectory(one, indent=True)])
+        _to_file(
+            command.output / trajectory_file(one["session_id"], used), [dump_trajectory(one, indent=True)]
+        )
     return {"trajectories": len(used)}
 
 

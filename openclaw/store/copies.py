@@ -1,4 +1,4 @@
-"""Copies of a SQLite store: backups, and the copy made before a migration."""
+"""Copies a SQLite store: backups, and the copy made before a schema migration."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ _ZEROS = bytes(1 << 20)
 
 
 def copy(source: Path, file: Path) -> int:
-    """Copies all committed data while others write; only the owner can read the copy. Returns its size in bytes.
+    """Copies all committed data, also while other processes write. Returns the size of the copy in bytes.
 
-    Raises:
-        StoreError: the file cannot be written.
+    Only the owner can read the copy. Raises StoreError if `file` cannot be written.
     """
     unfinished = file.with_name(file.name + ".part")
     try:
         os.close(new_file(unfinished))
-        there, here = sqlite3.connect(source), sqlite3.connect(unfinished)
+        from_database, to_database = sqlite3.connect(source), sqlite3.connect(unfinished)
         try:
-            there.backup(here)
+            from_database.backup(to_database)
         finally:
-            there.close()
-            here.close()
+            from_database.close()
+            to_database.close()
         unfinished.replace(file)
         return file.stat().st_size
     except (OSError, sqlite3.Error) as error:
@@ -38,37 +37,40 @@ def copy(source: Path, file: Path) -> int:
 
 
 def backup(folder: Path, file: Path) -> dict[str, int]:
-    """Copies a SQLite store while it is in use; only the owner can read the copy. Returns its size.
+    """Copies the store in `folder` to a new file, also while it is in use. Returns {"bytes": size of the copy}.
+
+    Only the owner can read the copy.
 
     Raises:
-        StoreError: the file exists already, or cannot be written.
+        StoreError: the file already exists, or cannot be written.
     """
     if file.exists():
-        raise StoreError(f"{file} exists already; use a new name")
+        raise StoreError(f"{file} already exists; choose another file name")
     return {"bytes": copy(folder / "buffer.db", file)}
 
 
 def keep_before_migration(connection: Connection, version: int) -> Path | None:
-    """Copies the database file into its own folder before a migration from schema `version`; replaces an older copy.
+    """Copies the database file next to itself before a migration from schema `version`. Returns the copy's path.
 
-    Returns None if the database is not a file (PostgreSQL has its own backups). Raises StoreError if the disk is full."""
+    An older copy is deleted. Returns None without a copy if the database is not a file: PostgreSQL has its own
+    backups. Raises StoreError if the disk is full.
+    """
     file = _file_of(connection)
     if file is None:
         return None
-    kept = file.with_name(BEFORE_MIGRATION.format(stem=file.stem, version=version))
-    copy(file, kept)
-    for older in _kept(file):
-        if older != kept:
-            _wipe(older)
-    return kept
+    new_copy = file.with_name(BEFORE_MIGRATION.format(stem=file.stem, version=version))
+    copy(file, new_copy)
+    for old_copy in _copies_of(file):
+        if old_copy != new_copy:
+            _wipe(old_copy)
+    return new_copy
 
 
 def forget(connection: Connection) -> None:
-    """Removes the copy made before a migration, which still contains deleted data. Its bytes are overwritten
-    first."""
+    """Overwrites and deletes the copies made before migrations, which may still contain deleted data."""
     file = _file_of(connection)
-    for kept in _kept(file) if file is not None else ():
-        _wipe(kept)
+    for old_copy in _copies_of(file) if file is not None else ():
+        _wipe(old_copy)
 
 
 def _file_of(connection: Connection) -> Path | None:
@@ -78,20 +80,20 @@ def _file_of(connection: Connection) -> Path | None:
     return Path(str(url.database))
 
 
-def _kept(file: Path) -> list[Path]:
+def _copies_of(file: Path) -> list[Path]:
     return sorted(file.parent.glob(BEFORE_MIGRATION.format(stem=file.stem, version="*")))
 
 
 def _wipe(file: Path) -> None:
     try:
-        left = file.stat().st_size
+        remaining = file.stat().st_size
         with file.open("r+b", buffering=0) as opened:
-            while left > 0:
-                left -= opened.write(_ZEROS[:left])
+            while remaining > 0:
+                remaining -= opened.write(_ZEROS[:remaining])
         file.unlink()
     except FileNotFoundError:  # another process has deleted it too
         return
     except OSError as error:
         raise StoreError(
-            f"cannot delete {file}, a copy of the buffer from before a migration: {error.strerror}"
+            f"cannot delete {file}, the copy of the buffer made before a migration: {error.strerror}"
         ) from error

@@ -1,11 +1,13 @@
-"""One database, opened by many processes: connections, short write transactions, the schema check, the writer thread.
+"""Connections to the database, which many processes share: transactions, schema check, writer thread.
 
-SQLite: WAL, `BEGIN IMMEDIATE` for writes, `synchronous` NORMAL (survives kill -9) or FULL (survives power loss).
-Every connection caches up to 2 MiB of pages, so the most recently used one is reused: connections opened for a burst
-stay small. PostgreSQL: row locks, and one advisory lock a store for exclusive operations; reads see one snapshot;
-`durable` forces `synchronous_commit`, otherwise the server's setting applies.
+SQLite: WAL mode, and `BEGIN IMMEDIATE` for writes. `synchronous` is NORMAL (commits survive kill -9), or FULL if
+`durable` is set (commits survive power loss). Each connection caches up to 2 MiB of pages. The pool reuses the most
+recently used connection, so that connections opened for a burst stay small.
 
-A process has one writer thread: writes queued while a transaction runs share the next one.
+PostgreSQL: row locks, and one advisory lock per store for exclusive operations. Reads see one snapshot. `durable` sets
+`synchronous_commit = on`; otherwise the server's setting applies.
+
+Each process has one writer thread. Writes that are queued while a transaction runs share the next transaction.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_SECONDS = 10
 SLICE = 500
-"""Values in one statement: databases allow about 30,000."""
+"""Values per statement; databases allow about 30,000."""
 _LOCK_KEY = 0x6F636C61
-"""Key of PostgreSQL's advisory lock: an arbitrary number shared by all processes."""
+"""Key of PostgreSQL's advisory lock: an arbitrary number, the same in all processes."""
 LARGEST_REWRITTEN_BYTES = 1 << 30
-"""Size up to which a SQLite file is rewritten while in use: other writers wait meanwhile."""
+"""Largest SQLite file that is rewritten while in use; other writers wait meanwhile."""
 BUSY_TIMEOUT_SECONDS = 30.0
 """Longest wait for a write lock."""
 
 _BUSY = "another process held the write lock for more than {seconds:g} s: look for a process that hangs, then try again"
 _FULL = "the write was rolled back: free space on the disk of the buffer"
-_READ_ONLY = "this user has no permission to write there: make the folder and the file of the buffer writable"
-_DOWN = "check that the server runs and that host, port, user and database of the URL are right"
+_READ_ONLY = "this user may not write there: make the folder and the file of the buffer writable"
+_DOWN = "check that the server runs, and check host, port, user and database in the URL"
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("database is locked", _BUSY),
     ("lock timeout", _BUSY),
@@ -55,9 +57,9 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("read-only", _READ_ONLY),
     (
         "unable to open database file",
-        "the folder of the buffer is missing, or this user has no permission to use it",
+        "the folder of the buffer does not exist, or this user has no permission to use it",
     ),
-    ("disk I/O error", "the disk failed, or the file was removed: look at the system log"),
+    ("disk I/O error", "the disk failed, or the file was deleted: read the system log"),
     (
         "malformed",
         "the file is damaged: restore a backup, or export the readable part with `python -m openclaw.store export`",
@@ -68,15 +70,22 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("server closed the connection", _DOWN),
     ("terminating connection", _DOWN),
 )
-"""Part of a driver's message, and the remedy."""
+"""Substrings of the drivers' error messages, and what to do about each."""
 
 
 class Database:
-    """Connections to the store. Thread-safe: each thread that writes has its own open transaction."""
+    """Connections to the store. Thread-safe: each writing thread has its own open transaction."""
 
     def __init__(self, location: str | Path, durable: bool = False) -> None:
-        """location: a folder (created if missing; the file is `buffer.db` in it) or a database URL. Raises
-        StoreError."""
+        """Opens the database, and creates or migrates its tables.
+
+        Args:
+            location: folder of `buffer.db`, created if missing, or a database URL.
+            durable: whether commits survive power loss.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
         self.url = database_url(location)
         self.engine = _engine(self.url, durable)
         self._writing = self.engine.execution_options(openclaw_write=True)
@@ -86,12 +95,12 @@ class Database:
             prepare_schema(connection)
 
     def close(self) -> None:
-        """Closes all connections. Open transactions cannot use the store afterwards."""
+        """Closes all connections. The database cannot be used afterwards."""
         self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Opens a write transaction. Inside another one of the same thread it joins that one. Raises StoreError."""
+        """Opens a write transaction, or joins the one that this thread has open. Raises StoreError."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
             with as_store_error(self.url):
@@ -108,12 +117,16 @@ class Database:
             self._wipe(pages)
 
     def wipe_log(self) -> None:
-        """Also removes the data deleted by this transaction from SQLite's write-ahead log, after the commit."""
+        """Makes the current transaction empty SQLite's write-ahead log after its commit, so that deleted data is not
+        left in it."""
         self._local.wipe_log = True
 
     def wipe_pages(self) -> None:
-        """Like `wipe_log`, and also clears unused parts of pages: SQLite zeroes a deleted row, but not copies left
-        where the row was before. Writes wait meanwhile. A file over `LARGEST_REWRITTEN_BYTES` is not rewritten."""
+        """Does the same as `wipe_log`, and rewrites the file, unless it is larger than `LARGEST_REWRITTEN_BYTES`.
+
+        SQLite overwrites a deleted row with zeros, but not copies of it in unused parts of pages. Other writes wait
+        meanwhile.
+        """
         self._local.wipe_pages = True
 
     def _wipe(self, pages: bool) -> None:
@@ -126,7 +139,7 @@ class Database:
                 file = self.engine.url.database
                 if pages and file and Path(file).stat().st_size <= LARGEST_REWRITTEN_BYTES:
                     cursor.execute("VACUUM")
-                # a read longer than the time-out delays this until the next checkpoint
+                # if a read takes longer than the time-out, the log is emptied at the next checkpoint
                 cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 cursor.close()
             finally:
@@ -134,8 +147,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Opens a consistent view for reads; never waits for a writer. Inside a transaction it includes that
-        transaction's changes."""
+        """Opens a consistent snapshot for reads, or joins the transaction that this thread has open. Does not wait for
+        writers."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
             with as_store_error(self.url):
@@ -148,14 +161,14 @@ class Database:
 
 
 def take_turns(connection: Connection) -> None:
-    """Holds an exclusive lock until this transaction ends. On SQLite no two write transactions ever overlap;
-    PostgreSQL needs a lock for it."""
+    """Takes an exclusive lock for the rest of this transaction. SQLite needs none: it runs one write transaction at a
+    time."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
 
 
 def slices(values: list[T]) -> Iterator[list[T]]:
-    """Yields parts of a list, each short enough for one statement's variables."""
+    """Yields consecutive parts of a list, each of at most `SLICE` values."""
     return (values[start : start + SLICE] for start in range(0, len(values), SLICE))
 
 
@@ -168,7 +181,7 @@ def database_url(location: str | Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a new folder is private to this user
     except OSError as error:
-        raise StoreError(f"cannot make the rollout buffer folder {folder}: {error.strerror}") from error
+        raise StoreError(f"cannot create the rollout buffer folder {folder}: {error.strerror}") from error
     return f"sqlite:///{folder / 'buffer.db'}"
 
 
@@ -184,12 +197,12 @@ def _engine(url: str, durable: bool) -> Engine:
             return engine
         if kind != "sqlite":
             raise StoreError(
-                f"the rollout buffer cannot be a {kind} database: use sqlite or postgresql+psycopg"
+                f"--rl-buffer-url: unsupported database {kind}: use sqlite or postgresql+psycopg"
             )
         waits = {"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
         engine = create_engine(parsed, connect_args=waits, pool_use_lifo=True)
     except (ArgumentError, ImportError) as error:
-        raise StoreError(f"cannot use the rollout buffer URL: {error}") from error
+        raise StoreError(f"--rl-buffer-url: cannot open the database: {error}") from error
     event.listen(engine, "connect", _sqlite_settings(durable))
     event.listen(engine, "begin", _sqlite_begin)
     return engine
@@ -228,14 +241,16 @@ def _sqlite_begin(connection: Connection) -> None:
 
 
 def shown(location: str) -> str:
-    """Returns a folder or URL without its password."""
+    """Returns a folder or URL for messages, without its password."""
     return make_url(location).render_as_string(hide_password=True) if "://" in location else location
 
 
 @contextmanager
 def as_store_error(url: str) -> Iterator[None]:
-    """Converts database errors to StoreUnavailable, those of an unreachable server to StoreAway, with the database
-    (no password), the driver's message and the remedy."""
+    """Converts database errors to StoreUnavailable, or to StoreAway if the server is unreachable.
+
+    The message contains the database without password, the driver's message, and what to do.
+    """
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
@@ -246,41 +261,43 @@ def as_store_error(url: str) -> Iterator[None]:
         failed.remedy = advice
         raise failed from error
     except UnicodeEncodeError as error:
-        raise StoreError(f"a text that is not valid Unicode cannot be stored: {error.reason}") from error
+        raise StoreError(f"cannot store a text that is not valid Unicode: {error.reason}") from error
 
 
 def _advice(cause: str) -> str:
-    for words, advice in _ADVICE:
-        if words in cause:
+    for substring, advice in _ADVICE:
+        if substring in cause:
             return advice.format(seconds=BUSY_TIMEOUT_SECONDS)
     return ""
 
 
 MAX_GROUP = 256
-"""Most functions in one transaction."""
+"""Most functions that run in one transaction."""
 MAX_PENDING = 4096
-"""Most pending functions in one process."""
+"""Most pending functions of one process."""
 MAX_WAIT_SECONDS = 30.0
-"""Longest wait of a caller for a place in the queue; then an error is raised."""
+"""Longest time that a caller waits for room in the queue."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """`finish`: called in the writer thread with the result and None, or with None and the error."""
+    """A queued function. The writer thread calls `finish` with its result and None, or with None and the error."""
 
     function: Callable[[], Any]
     finish: Callable[[Any, Exception | None], None]
 
 
 class StoreWriter:
-    """`turn = await writer.submit(lambda: store.turns.record(new_turn))`.
+    """Runs functions that write to the store in one thread, several in each transaction (group commit).
 
-    The function runs in the writer thread inside a group transaction; submit returns once it is committed. It must
-    only call the store: if one function of a group fails, the group is rolled back and each function runs again
-    alone, so that an exception affects only its own function. The function of a cancelled caller still runs.
+    Example: `turn = await writer.submit(lambda: store.turns.record(new_turn))`.
 
-    Backpressure: with `max_pending` functions pending, submit waits for room, and raises StoreUnavailable after
-    `max_wait` seconds.
+    A function must only call the store. If one function of a group fails, the group is rolled back and each function
+    runs again in its own transaction, so that an exception affects only its caller. If a caller is cancelled, its
+    function still runs.
+
+    Backpressure: if `max_pending` functions are pending, `submit` waits up to `max_wait` seconds for room, and then
+    raises StoreUnavailable.
     """
 
     def __init__(
@@ -297,16 +314,19 @@ class StoreWriter:
         self._thread.start()
 
     async def submit(self, function: Callable[[], T]) -> T:
-        """Runs a function of store calls; its result is durable on return. Raises StoreUnavailable if the database
-        cannot commit, the queue stays full, or the writer is closed, and exceptions of the function."""
+        """Runs a function and returns its result after the commit.
+
+        Raises StoreUnavailable if the database cannot commit, the queue stays full, or the writer is closed.
+        Exceptions of the function are raised too.
+        """
         try:
-            # a time-out costs as much as the rest of this function, and most calls do not wait
+            # creating a time-out is as slow as the rest of this function, and most calls do not wait
             async with asyncio.timeout(self._max_wait) if self._room.locked() else nullcontext():
                 await self._room.acquire()
         except TimeoutError as error:
             raise StoreUnavailable(
-                f"the rollout store has {self._max_pending} pending writes and finished none in"
-                f" {self._max_wait:g} s: look at its disk or server; try again later"
+                f"the rollout store has {self._max_pending} pending writes and completed none in"
+                f" {self._max_wait:g} s: check its disk or server, then try again"
             ) from error
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -322,13 +342,13 @@ class StoreWriter:
             self._room.release()
 
     def run(self, function: Callable[[], T]) -> T:
-        """Does the same for a plain thread: blocks until committed."""
+        """Does the same as `submit` for a thread without event loop: blocks until the commit."""
         done: Future[T] = Future()
         self._put(_Job(function, functools.partial(_settle, done)))
         return done.result()
 
     def close(self) -> None:
-        """Commits queued writes, then ends the thread. Can be repeated."""
+        """Commits queued writes, then ends the thread. Can be called again."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -351,7 +371,7 @@ class StoreWriter:
             self._commit(group)
 
     def _group(self, first: _Job) -> tuple[list[_Job], bool]:
-        """Returns the jobs queued after `first`, and whether the writer was closed after them."""
+        """Returns `first` and the jobs queued after it, and whether the writer was closed after them."""
         group = [first]
         while len(group) < MAX_GROUP:
             try:
@@ -364,8 +384,10 @@ class StoreWriter:
         return group, False
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """Runs all jobs in one transaction; if one fails, each in its own, so that only that one fails. If no
-        transaction can begin (the database is locked or unreachable), all fail: each would only wait as long again.
+        """Runs all jobs in one transaction. If a job fails, each job runs again in its own transaction.
+
+        If no transaction can begin (the database is locked or unreachable), all jobs fail at once: each of them would
+        wait for the same time-out.
         """
         if len(jobs) == 1:
             self._commit_alone(jobs[0])
@@ -375,7 +397,7 @@ class StoreWriter:
             with self._database.transaction():
                 begun = True
                 results = [job.function() for job in jobs]
-        except Exception as error:  # running each alone shows which one fails
+        except Exception as error:  # the jobs run again one by one, to find the one that fails
             for job in jobs:
                 if begun:
                     self._commit_alone(job)

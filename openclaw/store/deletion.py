@@ -1,7 +1,7 @@
-"""Deletes turns, sessions and people with all derived data; no trace remains.
+"""Deletes turns, sessions and people, with all data derived from them.
 
-On SQLite, freed space is overwritten with zeros, and the copy made before a migration is removed. Effects on a
-model's weights are not undone.
+On SQLite, freed space is overwritten with zeros, and the copy made before a migration is deleted. Weights that were
+trained on the deleted data do not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openclaw.store.rights import of_person
 from openclaw.types import USER_JUDGE, SampleState, TurnState
 
 PURGE_BATCH = 500
-"""Turns deleted in one transaction by retention, so that other writers do not wait long."""
+"""Most turns that `purge` deletes in one transaction, so that other writers do not wait long."""
 
 _SETTLED = [SampleState.TRAINED, SampleState.DROPPED, SampleState.QUARANTINED]
 _ENDED = [
@@ -32,19 +32,19 @@ _SECONDS_A_DAY = 86400.0
 
 
 class Deletion:
-    """Deletes sessions, people and old content."""
+    """Deletes sessions, people and old turns."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def delete_session(self, session_id: str) -> dict[str, int]:
-        """Deletes a session: its turns, judgements, feedback, samples and their training history.
+        """Deletes a session with its turns, judgements, feedback, samples and their training history.
 
-        A batch already loaded by a trainer is still trained; the deleted samples are not counted in it.
+        A trainer that has already loaded a batch still trains on it; the deleted samples are not recorded as trained.
 
         Returns:
-            Deleted rows: {"sessions", "turns", "judgements", "feedback", "samples", "trainings"}; all 0 for
-            an unknown session.
+            The number of deleted rows by kind: {"sessions", "turns", "judgements", "feedback", "samples",
+            "trainings"}. All are 0 for an unknown session.
         """
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
@@ -55,38 +55,39 @@ class Deletion:
         return deleted
 
     def delete_person(self, person: str) -> dict[str, int]:
-        """Deletes every turn of a person, and the sessions that the person began; returns the same as
-        `delete_session`. If such a session has turns of others, these and the session stay, without the person's
-        name."""
+        """Deletes all turns of a person and the sessions that the person began. Returns the same as `delete_session`.
+
+        If such a session has turns of other people, the session and these turns stay, without the person's name.
+        """
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
             take_turns(connection)
-            # even if the rows are already gone: a process may have been killed just after deleting them
+            # also if there are no rows: a process may have been killed between deleting and wiping them
             self._database.wipe_pages()
             deleted = self._delete(connection, of_person(person))
             others = select(turn.person).where(turn.session_id == session.id)
-            left = others.order_by(turn.turn_index, turn.created_at).limit(1).scalar_subquery()
+            next_person = others.order_by(turn.turn_index, turn.created_at).limit(1).scalar_subquery()
             sessions = delete(schema.session).where(session.person == person, ~others.exists())
             deleted["sessions"] = connection.execute(sessions).rowcount
-            named = update(schema.session).where(session.person == person)
-            connection.execute(named.values(person=left))
+            shared = update(schema.session).where(session.person == person)
+            connection.execute(shared.values(person=next_person))
         return deleted
 
     def purge(self, retention_days: float) -> dict[str, int]:
-        """Deletes finished turns that are older than `retention_days`, and sessions that become empty.
+        """Deletes finished turns older than `retention_days`, and ended sessions without turns.
 
-        Finished: trained, dropped, expired, side, aborted, untrainable, or imported without a next state. Ready and
-        leased samples, and turns that wait for a next state or a judge, stay at any age. A purged sample is not
+        A turn is finished if its sample is trained, dropped or quarantined, or if it is expired, side, aborted,
+        untrainable, or imported without a next state. Other turns are never deleted by age. A deleted sample is not
         trained again after a rollback.
 
         Returns:
             The same as `delete_session`.
 
         Raises:
-            StoreError: a negative age.
+            StoreError: `retention_days` is negative.
         """
         if not retention_days >= 0:
-            raise StoreError(f"the age must be 0 days or more, not {retention_days}")
+            raise StoreError(f"--retention-days must be 0 or more, not {retention_days}")
         before = time.time() - retention_days * _SECONDS_A_DAY
         total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
         while True:
@@ -100,9 +101,10 @@ class Deletion:
                 break
         return dict(total)
 
-    def _delete(self, connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
+    def _delete(self, connection: Connection, condition: ColumnElement[bool]) -> dict[str, int]:
         turn = schema.turn
-        rows = connection.execute(select(turn.c.id, turn.c.session_id).where(which).with_for_update()).all()
+        query = select(turn.c.id, turn.c.session_id).where(condition).with_for_update()
+        rows = connection.execute(query).all()
         counts: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
             self._database.wipe_log()
@@ -114,24 +116,26 @@ class Deletion:
             _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
             _drop(connection, turn, turn.c.id.in_(ids))
         for sessions in slices(sorted({row.session_id for row in rows})):
-            left = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()
-            count = update(schema.session).where(schema.session.c.id.in_(sessions)).values(turns=left)
-            connection.execute(count)
+            remaining = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()
+            counted = update(schema.session).where(schema.session.c.id.in_(sessions))
+            connection.execute(counted.values(turns=remaining))
         return {"sessions": 0, "turns": len(rows), **counts}
 
 
 def delete_wishes(connection: Connection, turn_ids: list[str]) -> None:
-    """Deletes the hints, samples, feedback and dreams of these turns. The turns stay. A person's own judgements go too:
-    they repeat the text of the feedback."""
+    """Deletes the hints, samples, feedback and dreams of these turns; the turns stay.
+
+    Judgements made from feedback are deleted too, because they repeat its text.
+    """
     judgement = schema.judgement.c
     for ids in slices(turn_ids):
         _delete_derived(connection, ids)
-        goes = or_(judgement.kind == "hint", judgement.judge == USER_JUDGE)
-        _drop(connection, schema.judgement, judgement.turn_id.in_(ids) & goes)
+        has_preference = or_(judgement.kind == "hint", judgement.judge == USER_JUDGE)
+        _drop(connection, schema.judgement, judgement.turn_id.in_(ids) & has_preference)
 
 
 def _delete_derived(connection: Connection, ids: list[str]) -> Counter[str]:
-    """Deletes samples, feedback and dreams of turns; returns the number of rows by kind."""
+    """Deletes the samples, feedback and dreams of turns. Returns the number of deleted rows by kind."""
     sample, dream = schema.sample, schema.dream.c
     samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
     trainings = _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
@@ -142,8 +146,8 @@ def _delete_derived(connection: Connection, ids: list[str]) -> Counter[str]:
     return Counter(trainings=trainings, feedback=feedback, samples=dropped)
 
 
-def _drop(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    return connection.execute(delete(table).where(which)).rowcount
+def _drop(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
+    return connection.execute(delete(table).where(condition)).rowcount
 
 
 def _old_turns(before: float) -> Select[tuple[str]]:

@@ -1,12 +1,14 @@
-"""Answers that the model sampled for training itself, stored so that a restart does not sample them again and a batch
-can be reproduced.
+"""Table of the answers that the model sampled for dreaming.
 
-A `dream` is an answer to an everyday prompt with a person's preference in it. A `look` answers one without the
-preference, to measure how far it is learned. A `fact` answers a question with a known answer, with or without the
-preference.
+They are stored so that a restart does not sample them again, and a batch can be reproduced. There are four kinds:
 
-An `anchor` answers a prompt that specifies a form itself, or asks for something of another kind; it belongs to no
-person, and stays when people are deleted. Exports omit them: they can be sampled again.
+* `dream`: answer to an everyday prompt that contains a person's preference.
+* `look`: answer to such a prompt without the preference; it measures how far the preference is learned.
+* `fact`: answer to a question whose correct answer is known, with or without the preference.
+* `anchor`: answer to a prompt that itself specifies a form, or that asks for another kind of text. It belongs to no
+  person, so it stays when a person is deleted.
+
+Exports omit all of them, because they can be sampled again.
 """
 
 from __future__ import annotations
@@ -31,15 +33,17 @@ class Dream:
     """One sampled answer.
 
     Attributes:
-        item: id of the shipped text that was asked.
-        theme: what an anchor asks for, see `openclaw.dreaming.anchors`; "" for a dream.
-        prompt_ids: [P] the prompt without the wish.
-        taught_ids: [Q] the prompt that the teacher reads; the same for an anchor.
-        completion_ids: [T], sampled after taught_ids.
-        gain: of a dream or a look log p(answer | with the wish) - log p(answer | without), nats, when it was sampled;
-            of a fact 1 if the answer is correct, else 0; None for other anchors.
-        version: the weight version that sampled it.
-        turn_ids: the one or two turns after which the person wrote the wish.
+        item: id of the built-in prompt.
+        theme: form that an anchor's prompt asks for, see `openclaw.dreaming.anchors`; "" for a dream.
+        prompt_ids: [P] token ids of the prompt without the preference.
+        taught_ids: [Q] token ids of the teacher's prompt, with the preference; equal to prompt_ids for an anchor.
+        completion_ids: [T] token ids sampled after taught_ids.
+        gain: dream and look: log p(answer | prompt with preference) - log p(answer | prompt without), in nats, at
+            sampling time; fact: 1 if the answer is correct, else 0; anchor: None.
+        version: weight version that sampled the answer.
+        wish: the preference.
+        turn_ids: the one or two turns after which the person stated the preference.
+        rollout_id: rollout for which the answer was sampled.
     """
 
     kind: DreamKind
@@ -58,43 +62,42 @@ class Dream:
 
 
 class DreamTable:
-    """Dreams and anchors of each trainer and model (tokenizer, template and its options), oldest first."""
+    """Sampled answers by trainer and model (tokenizer, chat template and its options), oldest first."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def keep(self, trainer: str, model: str, rollout_id: int, dreams: Sequence[Dream]) -> int:
-        """Stores the dreams sampled for a rollout; returns their number. Dreams of a preference whose turn was
-        deleted meanwhile are omitted."""
+        """Stores the answers sampled for a rollout, except those with a deleted turn. Returns their number."""
         now, turn = time.time(), schema.turn.c
         with self._database.transaction() as connection:
-            named = sorted({id_ for one in dreams for id_ in one.turn_ids})
-            there = {
+            turn_ids = sorted({id_ for one in dreams for id_ in one.turn_ids})
+            existing = {
                 id_
-                for ids in slices(named)
+                for ids in slices(turn_ids)
                 for id_ in connection.scalars(select(turn.id).where(turn.id.in_(ids)).with_for_update())
             }
             rows = [
                 _row(one) | {"trainer": trainer, "model": model, "rollout_id": rollout_id, "created_at": now}
                 for one in dreams
-                if there.issuperset(one.turn_ids)
+                if existing.issuperset(one.turn_ids)
             ]
             if rows:
                 connection.execute(insert(schema.dream), rows)
         return len(rows)
 
     def known(self, trainer: str, model: str, kind: DreamKind, upto: int) -> list[Dream]:
-        """Returns everything sampled up to a rollout."""
+        """Returns the answers of a kind sampled for rollouts up to `upto`, inclusive."""
         return self._read(trainer, model, kind, upto)
 
     def of_wish(
         self, trainer: str, model: str, person: Person, wish: str, upto: int, kind: DreamKind = "dream"
     ) -> list[Dream]:
-        """Returns the dreams of a person's preference up to a rollout."""
+        """Returns the answers for one preference of a person, for rollouts up to `upto`, inclusive."""
         return self._read(trainer, model, kind, upto, _is_of(person), schema.dream.c.wish == pack_json(wish))
 
     def _read(
-        self, trainer: str, model: str, kind: DreamKind, upto: int, *which: ColumnElement[bool]
+        self, trainer: str, model: str, kind: DreamKind, upto: int, *conditions: ColumnElement[bool]
     ) -> list[Dream]:
         dream = schema.dream.c
         query = select(schema.dream).where(
@@ -102,13 +105,13 @@ class DreamTable:
             dream.model == model,
             dream.kind == kind,
             dream.rollout_id <= upto,
-            *which,
+            *conditions,
         )
         with self._database.reading() as connection:
             return [_dream(row) for row in connection.execute(query.order_by(dream.id)).mappings()]
 
     def wishes_of(self, trainer: str, model: str, person: Person, before: int) -> list[str]:
-        """Returns the preferences of a person that have dreams of earlier rollouts."""
+        """Returns a person's preferences that have dreams of rollouts before `before`."""
         dream = schema.dream.c
         query = select(dream.wish).where(
             dream.trainer == trainer, dream.model == model, dream.kind == "dream", dream.rollout_id < before
@@ -119,8 +122,8 @@ class DreamTable:
             ]
 
     def was_sampled(self, trainer: str, model: str, rollout_id: int) -> bool:
-        """Returns whether anything but anchors was sampled for this rollout: anchors are also sampled while it is
-        awaited."""
+        """Returns whether answers were sampled for this rollout. Anchors do not count: they are sampled earlier, while
+        the trainer waits for the rollout."""
         dream = schema.dream.c
         query = select(dream.id).where(
             dream.trainer == trainer,
@@ -133,8 +136,8 @@ class DreamTable:
 
 
 def _is_of(person: Person) -> ColumnElement[bool]:
-    whose: ColumnElement[bool] = schema.dream.c.person == person
-    return schema.dream.c.person.is_(None) if person is None else whose
+    is_named: ColumnElement[bool] = schema.dream.c.person == person
+    return schema.dream.c.person.is_(None) if person is None else is_named
 
 
 def _row(one: Dream) -> dict[str, object]:

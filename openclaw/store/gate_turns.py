@@ -1,4 +1,4 @@
-"""Stored answers for the gate's comparison of a candidate: liked ones, old and new, and the newest ones."""
+"""Read-only queries for the stored turns with which the gate tests a candidate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from openclaw.store.shares import Person
 from openclaw.types import DEFAULT_TRAINER, SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
-"""Number of newest liked turns to select from."""
+"""Number of newest judged turns from which liked turns are selected."""
 NEW = 50
-"""Number of them that count as new."""
+"""Number of newest liked turns from which the first half is selected."""
 _TRAINABLE = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.EXPIRED)
 
 
 class GateTurnTable:
-    """Read-only queries for the gate's turns."""
+    """Selects turns with good scores, and the newest turns."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -32,21 +32,24 @@ class GateTurnTable:
     def liked(
         self, count: int, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
     ) -> list[Turn]:
-        """Returns up to `count` main turns of the trainer's policy whose last judgement is above 0: half from the
-        newest 2,000, half from the newest 50; one a session, and at most half of one person. Quarantined turns are
-        excluded: after a rollback that dropped turns, the gate must not require them. Turns liked by people in
-        `excluded` are omitted too.
+        """Returns up to `count` main turns with a score above 0, answered by the trainer's policy.
 
-        The selection depends only on the ids, so it changes little between calls.
+        The first half is selected from the newest `NEW` such turns, the rest from those among the newest `LOOKED_AT`
+        judged turns. At most one turn is from each session, and half of all from each person. Quarantined turns are
+        omitted: the gate must not require answers that a rollback discarded. Turns are selected by a hash of their
+        ids, so the selection changes little between calls.
+
+        Args:
+            excluded: people whose turns are omitted.
         """
         turn, judgement, sample = schema.turn.c, schema.judgement.c, schema.sample.c
-        put_away = select(sample.id).where(
+        quarantined = select(sample.id).where(
             sample.turn_id == turn.id, sample.state == str(SampleState.QUARANTINED)
         )
         query = (
             select(turn.id, turn.session_id, turn.person, judgement.score)
             .where(judgement.turn_id == turn.id, judgement.kind == "eval", turn.turn_type == "main")
-            .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED), ~put_away.exists())
+            .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED), ~quarantined.exists())
             .where(is_of_trainer(trainer))
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
@@ -55,15 +58,16 @@ class GateTurnTable:
             query = query.where(others_than(excluded))
         with self._database.reading() as connection:
             rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
-            choice = _Choice(max(1, count // 2))
-            choice.take(rows[:NEW], count // 2)
-            choice.take(rows, count)
-            chosen = choice.ids
-            chosen_rows = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
-            return sorted((turn_from_row(row) for row in chosen_rows), key=lambda one: chosen.index(one.id))
+            selection = _Selection(max(1, count // 2))
+            selection.add(rows[:NEW], count // 2)
+            selection.add(rows, count)
+            ids = selection.ids
+            selected = connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
+            return sorted((turn_from_row(row) for row in selected), key=lambda one: ids.index(one.id))
 
     def newest(self, count: int, trainer: str = DEFAULT_TRAINER) -> list[Turn]:
-        """Returns the newest main turns of the trainer's policy that have log-probs, newest first."""
+        """Returns the main turns with log-probs among the newest `count`, answered by the trainer's policy, newest
+        first."""
         turn = schema.turn.c
         condition = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
         condition &= is_of_trainer(trainer)
@@ -75,9 +79,9 @@ class GateTurnTable:
         return [one for one in turns if one.completion_log_probs and one.unsampled is None]
 
 
-class _Choice:
-    """Selects turns in the order of their hashes: one for each session, and at most `most` for each person. Turns
-    without a person have no such limit."""
+class _Selection:
+    """Selects turns in the order of their hashes: at most one of each session, and at most `most` of each named
+    person."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -85,8 +89,8 @@ class _Choice:
         self.sessions: set[str] = set()
         self.people: Counter[str] = Counter()
 
-    def take(self, rows: Sequence[RowMapping], count: int) -> None:
-        """Adds turns until `count` are chosen in all."""
+    def add(self, rows: Sequence[RowMapping], count: int) -> None:
+        """Adds turns until `count` are selected in total."""
         for row in sorted(rows, key=lambda row: hashlib.sha256(row["id"].encode()).digest()):
             session, person = row["session_id"], row["person"]
             if len(self.ids) >= count:

@@ -1,4 +1,4 @@
-"""Finds the rollouts and versions that trained on a person's turns."""
+"""Read-only queries for the rollouts and weight versions that were trained on a person's turns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 @dataclass(frozen=True)
 class Influence:
-    """Weights that learned from a person's turns and also serve others.
+    """The surviving versions of one model or adapter that were trained on a person's turns.
 
     Attributes:
-        adapter: the trained adapter; None: the model.
-        turns: number of the person's turns that its surviving versions were trained on.
-        first, before: the first such version, and the one that it was trained from.
-        versions: surviving versions from the first one on.
-        others: turns of other people that these versions were trained on.
+        adapter: name of the trained adapter; None for the base model.
+        turns: number of the person's turns in their training data.
+        first: first such version.
+        before: version from which `first` was trained.
+        versions: number of surviving versions from `first` on.
+        others: number of turns of other people in the training data of these versions.
     """
 
     adapter: str | None
@@ -37,24 +38,24 @@ class Influence:
 
 
 class InfluenceTable:
-    """Queries the training history."""
+    """Queries of the training history by person."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def is_known(self, person: str, adapter: str | None = None) -> bool:
-        """Returns whether anything is stored about a person, or about the person's own adapter."""
+        """Returns whether there are turns or sessions of a person, or versions of the person's own adapter."""
         session, version = schema.session.c, schema.weight_version.c
-        stored = select(schema.turn.c.id).where(of_person(person)).limit(1)
-        begun = select(session.id).where(session.person == person).limit(1)
+        own_turn = select(schema.turn.c.id).where(of_person(person)).limit(1)
+        own_session = select(session.id).where(session.person == person).limit(1)
         trainers = select(version.trainer).where(version.trainer.contains(ADAPTER_MARK)).distinct()
         with self._database.reading() as connection:
-            if any(connection.scalar(query) is not None for query in (stored, begun)):
+            if any(connection.scalar(query) is not None for query in (own_turn, own_session)):
                 return True
             return adapter is not None and adapter in map(adapter_of, connection.scalars(trainers))
 
     def of(self, person: str) -> list[Influence]:
-        """Returns all weights that learned from a person, the model first."""
+        """Returns the influence of a person on each model and adapter, sorted by trainer."""
         training = schema.training.c
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -70,11 +71,13 @@ class InfluenceTable:
         return [one for one in influences if one is not None]
 
     def rollouts_of(self, person: str, adapter: str | None = None) -> list[int]:
-        """Returns rollouts whose files may contain text of a person: those of the same policies since the person's
-        first turn, because a later one may train an earlier turn again.
+        """Returns the sorted ids of the rollouts whose files may contain text of a person.
+
+        These are all rollouts of the same policies since the person's first turn, because any of them may train an
+        earlier turn again.
 
         Args:
-            adapter: an adapter of the person's own, all of whose rollouts count.
+            adapter: the person's own adapter, all of whose rollouts are returned.
         """
         turn, sample = schema.turn.c, schema.sample.c
         policies = select(turn.policy_id, func.min(turn.created_at)).where(of_person(person))
@@ -90,9 +93,10 @@ class InfluenceTable:
         return sorted(one for one in rollouts if one >= 0)
 
 
-def _trained(person: str, *what: Any) -> Select[Any]:
+def _trained(person: str, *columns: Any) -> Select[Any]:
+    """Returns a query for these columns of the training history of a person's turns."""
     training, sample = schema.training.c, schema.sample.c
-    query = select(*what).select_from(schema.training)
+    query = select(*columns).select_from(schema.training)
     query = query.join(schema.sample, sample.id == training.sample_id)
     return query.join(schema.turn, schema.turn.c.id == sample.turn_id).where(of_person(person))
 
@@ -100,25 +104,30 @@ def _trained(person: str, *what: Any) -> Select[Any]:
 def _influence(
     connection: Connection, person: str, trainer: str, pairs: list[tuple[int, int]]
 ) -> Influence | None:
-    """Returns None if no surviving version of the trainer learned from the person."""
+    """Returns the person's influence on the versions of a trainer; None if no surviving version was trained on it.
+
+    Args:
+        pairs: (version, sample id) of each training on the person's turns.
+    """
     table, training = schema.weight_version.c, schema.training.c
     query = select(table.version, table.parent).where(table.trainer == trainer, table.status.in_(_SURVIVING))
     parents: dict[int, int | None] = dict(connection.execute(query).tuples().all())
-    learned = [(version, sample_id) for version, sample_id in pairs if version in parents]
-    if not learned:
+    surviving = [(version, sample_id) for version, sample_id in pairs if version in parents]
+    if not surviving:
         return None
-    first = min(version for version, _ in learned)
-    after = [version for version in parents if version >= first]
+    first = min(version for version, _ in surviving)
+    affected = [version for version in parents if version >= first]
     own = {sample_id for _, sample_id in pairs}
     query = select(training.version, training.sample_id).where(
         training.trainer == trainer, training.version >= first
     )
     others = {sample_id for version, sample_id in connection.execute(query) if version in parents} - own
-    turns = len({sample_id for _, sample_id in learned})
-    return Influence(adapter_of(trainer), turns, first, parents[first] or 0, len(after), len(others))
+    turns = len({sample_id for _, sample_id in surviving})
+    return Influence(adapter_of(trainer), turns, first, parents[first] or 0, len(affected), len(others))
 
 
 def _rollouts(connection: Connection, adapter: str | None, since: float) -> set[int]:
+    """Returns the rollouts of an adapter's trainers, or (None) of the base model's, since a time in Unix seconds."""
     rollouts: set[int] = set()
     for table in (schema.training.c, schema.weight_version.c):
         query = select(table.trainer, table.rollout_id).where(table.created_at >= since).distinct()

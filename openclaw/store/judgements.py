@@ -1,7 +1,7 @@
-"""People's feedback and judges' judgements on turns.
+"""Tables of feedback by people, and of judgements by judges.
 
-Feedback is stored verbatim, and used as a judgement that overrides the judge. Judge workers claim answered turns;
-judgement and sample (or counted drop) are stored together.
+Feedback is stored verbatim and overrides the judgement of a judge. Judge workers claim answered turns. A judgement is
+stored in one transaction with the sample, or with the reason why the turn makes none.
 """
 
 from __future__ import annotations
@@ -55,16 +55,22 @@ from openclaw.types import (
 )
 
 SESSION = "session"
-"""`scope` of feedback that is a turn's part of its session's reward."""
+"""`scope` of feedback that was derived from the reward of a whole session."""
 REASON_CHARS = 160
-_LONGEST_RETURN_SECONDS = 600.0
-"""Longest time in seconds until a released turn may be claimed again."""
+"""Most characters of the reason why a turn is not judged yet."""
+_LONGEST_RETRY_SECONDS = 600.0
+"""Longest time until a released turn may be claimed again."""
 _REJUDGED = (SampleState.READY, SampleState.DROPPED)
+"""States of a sample that new feedback may replace."""
 
 
 @dataclass(frozen=True)
 class TurnReward:
-    """A turn's part of its session's reward, and its state (see Feedback); own_score: it keeps its own score."""
+    """A turn's part of its session's reward.
+
+    Attributes:
+        status: as in `Feedback`; "own_score" if the turn has a score of its own, which it keeps.
+    """
 
     completion_id: str
     score: float | None
@@ -72,7 +78,7 @@ class TurnReward:
 
 
 class FeedbackTable:
-    """Feedback on a turn (by completion, or the last main turn of a session), and rewards of whole sessions."""
+    """Feedback on single turns, and rewards of whole sessions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -86,27 +92,26 @@ class FeedbackTable:
         text: str = "",
         asker: Asker = ADMINISTRATOR,
     ) -> Feedback | None:
-        """Stores a person's feedback on a turn. Returns None and changes nothing if there is no such turn that the
-        asker may access.
+        """Stores a person's feedback on a turn. Returns None if the asker can access no such turn.
 
-        A score judges the turn at once, even if it has no next state yet, or was judged already, as long as its
-        sample is neither leased nor trained. Repeated equal feedback counts once. Of several scores the last one
-        counts; every text is a hint.
+        A turn with a score is judged without waiting for a next state. A turn that is already judged is judged again
+        unless its sample is leased or trained. Equal consecutive feedback counts once. The last score counts; every
+        text becomes a hint.
 
         Args:
-            completion_id: the answer; otherwise the last main turn of `session_id`.
-            score: -1 (bad) to 1 (good); None when there is only a text.
+            completion_id: id of the answer; None for the last main turn of `session_id`.
+            score: -1 (bad) to 1 (good); None for a text alone.
             text: the requested change, in the person's words.
 
         Raises:
-            StoreError: no id given, or neither score nor text, or a score outside -1 to 1.
+            StoreError: no id, or neither score nor text, or a score outside -1 to 1.
         """
         _check(completion_id, session_id, score, text)
         with self._database.transaction() as connection:
-            turn = connection.execute(_meant(completion_id, session_id, asker)).mappings().first()
+            turn = connection.execute(_select_turn(completion_id, session_id, asker)).mappings().first()
             if turn is None:
                 return None
-            status = say(connection, turn, score, text)
+            status = add_feedback(connection, turn, score, text)
         return Feedback(
             turn_id=turn["id"],
             completion_id=turn["completion_id"],
@@ -115,8 +120,7 @@ class FeedbackTable:
         )
 
     def judgements_of(self, turn_id: str) -> list[Judgement]:
-        """Returns the feedback on a turn as judgements: an `eval` if there is a score, then a `hint` with all texts.
-        Empty if there is no feedback."""
+        """Returns the feedback on a turn as judgements: an `eval` with the last score, and a `hint` with all texts."""
         table = schema.feedback
         query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
         with self._database.reading() as connection:
@@ -148,25 +152,26 @@ class FeedbackTable:
         discount: float = 1.0,
         asker: Asker = ADMINISTRATOR,
     ) -> list[TurnReward]:
-        """Gives the main turn that is k main turns before the session's last one the score times discount ** k.
+        """Distributes a reward over the main turns of a session.
 
-        Each turn's part is stored as feedback on it (see `record`), all in one transaction. A turn with its own score
-        keeps it; an earlier reward of the session is replaced. The text, a hint, applies only to the last turn.
+        The turn k main turns before the last one gets score * discount ** k, stored as feedback on it (see `record`).
+        All turns are updated in one transaction. A turn with its own score keeps it. An earlier reward of the session
+        is replaced. The text is a hint for the last turn only.
 
         Args:
             score: -1 (bad) to 1 (good).
-            discount: 0 to 1; 1 gives every turn the whole score, 0 all of it to the last.
-            asker: turns that they may not access are ignored.
+            discount: 0 to 1; 1 gives every turn the whole score, 0 only the last turn.
+            asker: sender of the request; turns that it may not access are ignored.
 
         Returns:
-            The turns in order; [] when the session has no such main turn.
+            The rewarded turns in order; [] if the session has no main turn that the asker may access.
 
         Raises:
-            StoreError: a score or discount out of its range, or the database failed.
+            StoreError: the score or discount is out of range, or the database failed.
         """
         check_score(score)
         if not 0 <= discount <= 1:
-            raise StoreError(f"a discount must be between 0 and 1, not {discount}")
+            raise StoreError(f"the discount must be between 0 and 1, not {discount}")
         turn = schema.turn.c
         query = (
             select(turn.id, turn.completion_id, turn.state)
@@ -174,7 +179,7 @@ class FeedbackTable:
             .order_by(turn.turn_index, turn.created_at)
             .with_for_update()
         )
-        own = (
+        scored = (
             select(schema.feedback.c.turn_id)
             .join(schema.turn, turn.id == schema.feedback.c.turn_id)
             .where(turn.session_id == session_id)
@@ -183,13 +188,13 @@ class FeedbackTable:
         rewards = []
         with self._database.transaction() as connection:
             rows = connection.execute(query).mappings().all()
-            keeps = set(connection.scalars(own))
-            for after, row in zip(reversed(range(len(rows))), rows, strict=True):
-                if row["id"] in keeps:
+            has_own_score = set(connection.scalars(scored))
+            for turns_after, row in zip(reversed(range(len(rows))), rows, strict=True):
+                if row["id"] in has_own_score:
                     rewards.append(TurnReward(row["completion_id"], None, "own_score"))
                     continue
-                part = score * discount**after
-                status = say(connection, row, part, "" if after else text, SESSION)
+                part = score * discount**turns_after
+                status = add_feedback(connection, row, part, "" if turns_after else text, SESSION)
                 rewards.append(TurnReward(row["completion_id"], part, status))
         return rewards
 
@@ -197,10 +202,10 @@ class FeedbackTable:
 def feedback_is_current(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
     """Returns whether these judgements include the latest feedback on the turn.
 
-    An empty list (the judge gave up) counts as current once the turn was claimed with that feedback in the store.
+    An empty list, for a judge that gave up, is current if the turn was claimed after that feedback was stored.
     """
-    spoken, turn = schema.feedback.c, schema.turn.c
-    newest = connection.scalar(select(func.max(spoken.id)).where(spoken.turn_id == turn_id))
+    feedback, turn = schema.feedback.c, schema.turn.c
+    newest = connection.scalar(select(func.max(feedback.id)).where(feedback.turn_id == turn_id))
     if newest is None:
         return True
     if not judgements:
@@ -220,14 +225,14 @@ def check_score(score: float | None) -> None:
 
 def _check(completion_id: str | None, session_id: str | None, score: float | None, text: str) -> None:
     if completion_id is None and session_id is None:
-        raise StoreError("feedback needs a completion id or a session id")
+        raise StoreError("feedback needs a completion_id or a session_id")
     if score is None and not text:
         raise StoreError("feedback needs a score or a text")
     check_score(score)
 
 
-def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> Select[tuple[str, ...]]:
-    """Selects and locks the turn that the feedback is about."""
+def _select_turn(completion_id: str | None, session_id: str | None, asker: Asker) -> Select[tuple[str, ...]]:
+    """Returns a query that selects and locks the turn to which feedback applies."""
     turn = schema.turn.c
     query = select(turn.id, turn.completion_id, turn.session_id, turn.state).with_for_update()
     query = query.where(*usable(asker))
@@ -238,16 +243,21 @@ def _meant(completion_id: str | None, session_id: str | None, asker: Asker) -> S
     return query if session_id is None else query.where(turn.session_id == session_id)
 
 
-def say(
+def add_feedback(
     connection: Connection, turn: RowMapping, score: float | None, text: str, scope: str = "turn"
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Stores feedback on a turn (`id`, `state`) and makes the turn available to a judge, if that can still have an
-    effect."""
-    return _apply(connection, turn, score, new=_insert(connection, turn["id"], score, text, scope))
+    """Stores feedback on a turn, and makes the turn claimable if judging it can still have an effect. Returns the
+    `status` of `Feedback`.
+
+    Args:
+        turn: row with `id` and `state`.
+    """
+    is_new = _insert(connection, turn["id"], score, text, scope)
+    return _apply(connection, turn, score, is_new)
 
 
 def _insert(connection: Connection, turn_id: str, score: float | None, text: str, scope: str) -> bool:
-    """Stores feedback; returns False and changes nothing if it equals the last feedback on the turn."""
+    """Stores feedback. Returns False without storing it if it equals the last feedback on the turn."""
     table = schema.feedback
     last = connection.execute(
         select(table.c.score, table.c.text, table.c.scope)
@@ -263,74 +273,85 @@ def _insert(connection: Connection, turn_id: str, score: float | None, text: str
 
 
 def _apply(
-    connection: Connection, turn: RowMapping, score: float | None, new: bool
+    connection: Connection, turn: RowMapping, score: float | None, is_new: bool
 ) -> Literal["judging", "waiting", "recorded"]:
-    """Makes the turn available to a judge, if that can still change its samples."""
+    """Makes the turn claimable if judging it can still change its sample. Returns the `status` of `Feedback`."""
     state = TurnState(turn["state"])
-    unfollowed = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
-    if unfollowed and score is None:
+    has_no_next_state = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
+    if has_no_next_state and score is None:
         return "recorded" if state is TurnState.EXPIRED else "waiting"
     if state is TurnState.JUDGED:
-        if not new or not _withdraw_sample(connection, turn["id"]):
+        if not is_new or not _withdraw_sample(connection, turn["id"]):
             return "recorded"
-    elif not unfollowed and state is not TurnState.ANSWERED:
+    elif not has_no_next_state and state is not TurnState.ANSWERED:
         return "recorded"
-    if new:
+    if is_new:
         _reopen(connection, turn["id"], state)
     return "judging"
 
 
 def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
-    """Deletes the judgement of a turn. Returns False and changes nothing if its sample is leased or trained, or was
-    deleted with a preference, which another judgement would find again."""
+    """Deletes the judgement and the sample of a turn.
+
+    Returns False and changes nothing if the sample is leased or trained, or was deleted together with a preference:
+    another judgement would restore that preference.
+    """
     sample, judgement, training = schema.sample, schema.judgement, schema.training
-    own_sample = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
-    own = connection.execute(own_sample).one_or_none()
-    if own is None or own.state not in _REJUDGED:
+    query = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None or row.state not in _REJUDGED:
         return False
-    connection.execute(delete(training).where(training.c.sample_id == own.id))
-    connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == own.id))
+    connection.execute(delete(training).where(training.c.sample_id == row.id))
+    connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == row.id))
     connection.execute(delete(sample).where(sample.c.turn_id == turn_id))
     connection.execute(delete(judgement).where(judgement.c.turn_id == turn_id))
     return True
 
 
 def _reopen(connection: Connection, turn_id: str, state: TurnState) -> None:
-    free: dict[str, Any] = {
+    values: dict[str, Any] = {
         "state": str(TurnState.ANSWERED),
         "claimed_by": None,
         "claimed_until": None,
         "judge_attempts": 0,
     }
     if state is not TurnState.ANSWERED:
-        free |= {"answered_at": time.time(), "judged_at": None, "state_reason": None}
-    connection.execute(update(schema.turn).where(schema.turn.c.id == turn_id).values(free))
+        values |= {"answered_at": time.time(), "judged_at": None, "state_reason": None}
+    connection.execute(update(schema.turn).where(schema.turn.c.id == turn_id).values(values))
 
 
 class JudgementTable:
-    """answered -> judged. A claim that is not finished in time becomes available to the next worker."""
+    """Judgements, and the claims of judge workers: answered -> judged.
+
+    A turn whose claim has expired can be claimed by another worker.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def answered_count(self) -> int:
-        """Returns the number of turns that wait for a judgement, including claimed ones."""
+        """Returns the number of answered turns without a judgement, including claimed ones."""
         with self._database.reading() as connection:
             query = select(func.count()).where(schema.turn.c.state == str(TurnState.ANSWERED))
             return connection.scalar(query) or 0
 
     def claim(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
-        """Claims up to `limit` answered turns, oldest first, for `claim_seconds`. No turn is claimed by two
-        workers."""
+        """Claims up to `limit` answered turns for `claim_seconds`, and returns them, oldest first.
+
+        Until the claim ends, no other worker can claim the turn.
+        """
         turn = schema.turn.c
-        free = (
-            select(turn.id).where(*_free(time.time(), claim_seconds)).order_by(turn.answered_at).limit(limit)
+        claimable = (
+            select(turn.id)
+            .where(*_is_claimable(time.time(), claim_seconds))
+            .order_by(turn.answered_at)
+            .limit(limit)
         )
         with self._database.reading() as connection:
-            if connection.execute(free.limit(1)).first() is None:
+            if connection.execute(claimable.limit(1)).first() is None:
                 return []
         with self._database.transaction() as connection:
-            ids = list(connection.scalars(free.with_for_update(skip_locked=True)))
+            ids = list(connection.scalars(claimable.with_for_update(skip_locked=True)))
             connection.execute(
                 update(schema.turn)
                 .where(turn.id.in_(ids))
@@ -347,37 +368,44 @@ class JudgementTable:
     def release_claim(
         self, turn_id: str, retry_after: float = 0.0, was_try: bool = True, reason: str = ""
     ) -> None:
-        """Releases a claimed turn; it can be claimed again in `retry_after` seconds. was_try False: the claim does
-        not count as an attempt. `reason`: why it is not judged yet, shown to people until it is."""
+        """Releases a claimed turn.
+
+        Args:
+            retry_after: seconds until the turn can be claimed again.
+            was_try: whether the claim counts as an attempt to judge.
+            reason: why the turn is not judged yet; shown to people until it is judged.
+        """
         turn = schema.turn.c
-        free = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
-        tries = turn.judge_attempts if was_try else turn.judge_attempts - 1
+        released = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
+        attempts = turn.judge_attempts if was_try else turn.judge_attempts - 1
         with self._database.transaction() as connection:
             connection.execute(
                 update(schema.turn)
                 .where(turn.id == turn_id, turn.state == str(TurnState.ANSWERED))
-                .values(**free, judge_attempts=tries, state_reason=reason[:REASON_CHARS] or None)
+                .values(**released, judge_attempts=attempts, state_reason=reason[:REASON_CHARS] or None)
             )
 
     def release_claims_of(self, worker: str) -> int:
-        """Releases every turn claimed under this worker's name (the worker has died, or is just starting)."""
+        """Releases all claims of a worker that has died or is starting. Returns their number."""
         with self._database.transaction() as connection:
-            held = update(schema.turn).where(
+            claimed = update(schema.turn).where(
                 schema.turn.c.state == str(TurnState.ANSWERED), schema.turn.c.claimed_by == worker
             )
-            return connection.execute(held.values(claimed_by=None, claimed_until=None)).rowcount
+            return connection.execute(claimed.values(claimed_by=None, claimed_until=None)).rowcount
 
     def finish(self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop) -> bool:
-        """Stores judgements and the method's outcome in one transaction.
+        """Stores the judgements of a turn, and its sample or drop, in one transaction.
 
-        Returns False and changes nothing if another worker has finished this turn, it was deleted, or there is newer
-        feedback on it (the turn can then be claimed again). Raises StoreError if the turn is not answered, or the
-        draft does not fit the turn.
+        Returns False and changes nothing if another worker has judged the turn, the turn was deleted, or there is
+        newer feedback on it (then it can be claimed again).
+
+        Raises:
+            StoreError: the turn has no next state yet, or the sample does not fit the turn.
         """
         now = time.time()
         with self._database.transaction() as connection:
-            known = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
-            state = connection.scalar(known)
+            query = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
+            state = connection.scalar(query)
             if state is None or state == TurnState.JUDGED:
                 return False
             check_turn(turn_id, state, TurnState.JUDGED)
@@ -387,7 +415,7 @@ class JudgementTable:
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:
                 connection.execute(insert(schema.judgement), judgement_row(turn_id, judgement, now))
-            # removes what an earlier judgement of the turn added to the memory
+            # preferences from an earlier judgement of this turn
             connection.execute(delete(schema.memory).where(schema.memory.c.turn_id == turn_id))
             if hints := [hint for one in judgements if one.kind == "hint" for hint in one.hints]:
                 remember(connection, turn_id, hints, now)
@@ -406,7 +434,7 @@ class JudgementTable:
         return True
 
     def of_turn(self, turn_id: str) -> list[Judgement]:
-        """Returns the judgements of a turn in the order in which they were stored."""
+        """Returns the judgements of a turn, in the order in which they were stored."""
         table = schema.judgement
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -415,8 +443,8 @@ class JudgementTable:
             return [judgement_from_row(row) for row in rows]
 
     def newest_number(self, turn_ids: Sequence[str] | None = None) -> int:
-        """Returns the number of the newest judgement, of all or of these turns; 0 if there is none. It grows with
-        time."""
+        """Returns the row id of the newest judgement of these turns (None: of all); 0 if there is none. Row ids grow
+        with time."""
         judgement = schema.judgement.c
         with self._database.reading() as connection:
             if turn_ids is None:
@@ -428,10 +456,10 @@ class JudgementTable:
             return max((one or 0 for one in newest), default=0)
 
 
-def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
-    """Returns conditions for an unclaimed waiting turn. A claim of impossible length is ignored: the clock was set
-    back."""
-    until, longest = schema.turn.c.claimed_until, max(claim_seconds, _LONGEST_RETURN_SECONDS)
+def _is_claimable(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
+    """Returns the SQL conditions for an answered turn without a valid claim. A claim that ends too far in the future is
+    not valid: the clock was set back after it was made."""
+    until, longest = schema.turn.c.claimed_until, max(claim_seconds, _LONGEST_RETRY_SECONDS)
     return (
         schema.turn.c.state == str(TurnState.ANSWERED),
         or_(until.is_(None), until < now, until > now + longest),
@@ -448,7 +476,10 @@ def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> No
     packed = connection.scalar(select(body.completion_ids).where(body.turn_id == turn_id))
     completion = unpack_ids(packed or b"")
     if not mask_fits(draft.loss_mask, completion):
-        raise StoreError(f"turn {turn_id}: the loss mask is not {len(completion)} numbers of 0 or 1")
+        raise StoreError(
+            f"turn {turn_id}: the loss mask must have {len(completion)} values, each 0 or 1,"
+            " one for each token of the answer"
+        )
     _check_teacher(turn_id, draft, completion)
 
 
@@ -457,17 +488,17 @@ def _check_teacher(turn_id: str, draft: SampleDraft, completion: list[int]) -> N
     for ids in draft.teacher_tokens_candidates or []:
         if len(ids) <= length or ids[len(ids) - length :] != completion:
             raise StoreError(
-                f"turn {turn_id}: the teacher's ids must be a prompt that ends with the {length} ids of the answer"
+                f"turn {turn_id}: teacher_tokens_candidates must be a prompt followed by the {length} ids of the answer"
             )
     log_probs, indices = draft.teacher_topk_log_probs, draft.teacher_topk_indices
     for values in (draft.teacher_log_probs, log_probs, indices):
         if values is not None and len(values) != length:
             raise StoreError(
-                f"turn {turn_id}: the teacher has {len(values)} log-probs or top-k ids for {length} ids of the answer"
+                f"turn {turn_id}: the teacher has {len(values)} log-probs or top-k rows for an answer of {length} tokens"
             )
     if [len(row) for row in log_probs or []] != [len(row) for row in indices or []]:
         raise StoreError(
-            f"turn {turn_id}: the teacher's top-k ids and their log-probs must have the same shape"
+            f"turn {turn_id}: teacher_topk_indices and teacher_topk_log_probs must have the same shape"
         )
 
 

@@ -1,11 +1,11 @@
-"""People's preferences, added to their prompts until the weights have learned them: hints from complaints.
+"""Memory: people's preferences, which are added to their prompts until the weights have learned them.
 
-A complaint that only repeats what its own request asked for ("I asked for a list", after a question that ends with
-"as a list, please") applies only to its turn. A message that both complains and asks something new counts as a
-complaint.
+A preference is the hint that a judge derived from a complaint. A complaint that only repeats its own request ("I asked
+for a list", after "..., as a list, please") applies only to its turn and makes no preference. A message that both
+complains and asks something new counts as a complaint.
 
-A person's newest preferences are in their prompts from the judgement of the complaint until `hold` records the weight
-version that follows them without it. A rollback before that version adds them again.
+A preference is added to the person's prompts from its judgement until `hold` records a weight version that follows it
+without the reminder. A rollback before that version adds it again. Only the newest preferences are added.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ from openclaw.store.shares import Person
 from openclaw.types import ADAPTER_MARK, DEFAULT_TRAINER, SampleState, Turn, VersionStatus, adapter_of
 
 KEPT = 4
-"""Most preferences in a person's prompts, the newest ones."""
+"""Most preferences in a prompt."""
 LOOKED_AT = 256
-"""Newest hints among which people's hints are searched."""
+"""Number of newest hints, of all people, that are searched for stated preferences."""
 _FARTHEST = 8
-"""Most consecutive complaints to skip when searching for the original request."""
+"""Most consecutive complaints that are skipped to find the original request."""
 _IN_WEIGHTS = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """One remembered preference.
+    """One stored preference.
 
     Attributes:
-        key_name: of the key that made that turn.
-        turn_id: whose judgement it is from; it is deleted with that turn.
-        held_by: the version that was found to do it unasked; None: none was.
-        in_prompt: whether it may stand in prompts now.
-        details: what the canaries found, see `openclaw.gateway.canaries`.
+        key_name: name of the key that sent the turn.
+        turn_id: turn whose judgement contains the preference; it is deleted with that turn.
+        created_at: Unix seconds.
+        held_by: version that was tested to follow the preference without a reminder; None for no version.
+        held_at: time of that test, Unix seconds.
+        in_prompt: whether the preference may be added to prompts now.
+        details: test results, see `openclaw.gateway.canaries`.
     """
 
     id: int
@@ -65,8 +67,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Statement:
-    """A preference that a person stated. `at`: time of the judgement; `turn_id`: the turn after which it was
-    written."""
+    """A preference that a person stated after a turn.
+
+    Attributes:
+        at: time of the judgement, Unix seconds.
+        turn_id: the turn after which it was stated.
+    """
 
     text: str
     at: float
@@ -74,7 +80,7 @@ class Statement:
 
 
 class MemoryTable:
-    """People's preferences, newest last."""
+    """Stored preferences, and queries for the preferences in hints."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -86,7 +92,14 @@ class MemoryTable:
         asker: Asker = ADMINISTRATOR,
         trainer: str = DEFAULT_TRAINER,
     ) -> list[Wish]:
-        """Returns the preferences in a person's prompts to the trainer's policy, for this asker, oldest first."""
+        """Returns the preferences that are added to a person's prompts, oldest first.
+
+        Args:
+            person: name of the person.
+            most: largest number of preferences; the newest are returned.
+            asker: sender of the request; preferences that it may not access are omitted.
+            trainer: trainer of the policy that answers.
+        """
         memory = schema.memory.c
         conditions = (*usable(asker, schema.memory), is_wish_of_trainer(trainer))
         newest = select(schema.memory).where(memory.person == person, *conditions, _is_in_prompt(trainer))
@@ -95,8 +108,12 @@ class MemoryTable:
         return [_wish(row, in_prompt=True) for row in reversed(rows)]
 
     def wishes(self, person: str | None = None, limit: int = 200, asker: Asker = ADMINISTRATOR) -> list[Wish]:
-        """Returns the newest preferences visible to the asker, including learned ones, of one person or of all;
-        newest first."""
+        """Returns the preferences that the asker may access, including learned ones, newest first.
+
+        Args:
+            person: return only this person's preferences; None for all people.
+            limit: largest number of preferences.
+        """
         memory = schema.memory.c
         query = select(schema.memory, _is_in_prompt().label("in_prompt"))
         query = query.where(*usable(asker, schema.memory))
@@ -114,20 +131,22 @@ class MemoryTable:
         excluded: Collection[Person] = (),
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[str]]:
-        """Returns people's latest preferences for the trainer's policy, up to the judgements of these turns.
+        """Returns the latest preferences of several people, by person.
 
-        A preference is the longest hint of a turn. Hints that repeat their own request, and turns whose samples are
-        or were deleted from quarantine, are omitted.
+        A preference is the longest hint of a turn. Hints that repeat their own request are omitted, as are turns whose
+        sample is quarantined or was deleted from quarantine. The person who stated a preference last is the last key;
+        preferences are ordered from oldest to newest.
 
         Args:
-            turn_ids: turns whose judgements are the newest to count.
-            people: number of people, those who asked last; ordered, the last is the one who asked last.
-            each: number of wishes of a person, the newest ones; ordered, oldest first.
-            excluded: people to leave out.
+            turn_ids: only judgements up to the last one of these turns count.
+            people: largest number of people; those who stated a preference last are returned.
+            each: largest number of preferences of a person; the newest are returned.
+            excluded: people to omit.
+            trainer: trainer whose policy answered the turns.
         """
         of_trainer = is_of_trainer(trainer)
-        statements = self._asked(people, each, _judged_with(turn_ids), others_than(excluded), of_trainer)
-        return {person: [statement.text for statement in wishes] for person, wishes in statements.items()}
+        by_person = self._stated(people, each, _judged_until(turn_ids), others_than(excluded), of_trainer)
+        return {person: [one.text for one in statements] for person, statements in by_person.items()}
 
     def asked_by(
         self,
@@ -136,26 +155,31 @@ class MemoryTable:
         people: Collection[Person],
         trainer: str = DEFAULT_TRAINER,
     ) -> dict[Person, list[Statement]]:
-        """Like `asked_for`, for these people only, with the turn after which each preference was written."""
+        """Returns the same as `asked_for`, for these people only, with the time and turn of each preference."""
         of_trainer = is_of_trainer(trainer)
-        return self._asked(len(people), each, _judged_with(turn_ids), is_of(people), of_trainer)
+        return self._stated(len(people), each, _judged_until(turn_ids), is_of(people), of_trainer)
 
     def asked_last(
         self, people: int, each: int = KEPT, trainer: str | None = None
     ) -> dict[Person, list[Statement]]:
-        """Like `asked_for`, up to the newest judgement, with the time of each preference; `trainer` None: for any
-        policy."""
-        limits = [] if trainer is None else [is_of_trainer(trainer)]
-        return self._asked(people, each, *limits)
+        """Returns the same as `asked_for`, up to the newest judgement, with the time and turn of each preference.
 
-    def _asked(self, people: int, each: int, *limits: ColumnElement[bool]) -> dict[Person, list[Statement]]:
+        Args:
+            trainer: None for turns of all policies.
+        """
+        conditions = [] if trainer is None else [is_of_trainer(trainer)]
+        return self._stated(people, each, *conditions)
+
+    def _stated(
+        self, people: int, each: int, *conditions: ColumnElement[bool]
+    ) -> dict[Person, list[Statement]]:
         judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
-        taken_out = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
+        in_quarantine = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
         query = (
             select(turn.id, turn.person, judgement.hints, judgement.created_at)
             .join(schema.turn, turn.id == judgement.turn_id)
             .join(schema.sample, sample.turn_id == turn.id)
-            .where(judgement.kind == "hint", func.coalesce(~taken_out, True), *limits)
+            .where(judgement.kind == "hint", func.coalesce(~in_quarantine, True), *conditions)
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
@@ -164,16 +188,19 @@ class MemoryTable:
             for turn_id, person, packed, at in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
                 statements = by_person.get(person, [])
-                room = len(statements) < each and (person in by_person or len(by_person) < people)
-                may_stand = hint and hint not in [one.text for one in statements] and room
-                if may_stand and not repeats(request_of(connection, turn_id), hint):
+                has_room = len(statements) < each and (person in by_person or len(by_person) < people)
+                is_new = hint and hint not in [one.text for one in statements]
+                if has_room and is_new and not repeats(request_of(connection, turn_id), hint):
                     by_person[person] = [Statement(hint, at, turn_id), *statements]
         return dict(reversed(by_person.items()))
 
     def forget(self, wish_id: int, person: str | None = None, asker: Asker = ADMINISTRATOR) -> bool:
-        """Deletes one preference with its dreams, and the hints, feedback and sample of each turn after which the
-        person asked for the same. The turns stay. Returns False if there is none, or it is not `person`'s or the
-        asker's."""
+        """Deletes a preference, with the hints, feedback, samples and dreams of every turn after which the person stated
+        the same. The turns stay.
+
+        Returns False if there is no such preference, it is of another person than `person`, or the asker may not
+        access it.
+        """
         memory = schema.memory.c
         condition = and_(memory.id == wish_id, *usable(asker, schema.memory))
         if person is not None:
@@ -192,12 +219,13 @@ class MemoryTable:
         return True
 
     def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
-        """Records that this version follows the preference by itself, with the test results. Returns False if the
+        """Records that `version` follows the preference without a reminder, and the test results. Returns False if the
         preference was deleted."""
         return self._note(wish_id, held_by=version, held_at=time.time(), details=pack_json(details))
 
     def note(self, wish_id: int, details: dict[str, Any]) -> bool:
-        """Stores test results so far. Returns False if the preference was deleted."""
+        """Stores test results that do not show that the preference is learned. Returns False if the preference was
+        deleted."""
         return self._note(wish_id, details=pack_json(details))
 
     def _note(self, wish_id: int, **values: Any) -> bool:
@@ -206,7 +234,7 @@ class MemoryTable:
             return bool(connection.execute(statement.values(**values)).rowcount)
 
     def waiting(self, trainer: str = DEFAULT_TRAINER, limit: int = 200) -> list[Wish]:
-        """Returns the newest preferences in prompts to the trainer's policy, newest first."""
+        """Returns the preferences of all people that are added to prompts of the trainer's policy, newest first."""
         query = select(schema.memory).where(is_wish_of_trainer(trainer), _is_in_prompt(trainer))
         with self._database.reading() as connection:
             rows = connection.execute(query.order_by(schema.memory.c.id.desc()).limit(limit)).mappings().all()
@@ -215,8 +243,8 @@ class MemoryTable:
     def canary_turns(
         self, person: str, limit: int, asker: Asker = ADMINISTRATOR, trainer: str = DEFAULT_TRAINER
     ) -> list[Turn]:
-        """Returns the newest first turns of a person's conversations with the trainer's policy: their prompts can be
-        used again."""
+        """Returns the first turns of a person's conversations with the trainer's policy, newest first, at most `limit`.
+        Canary tests send their prompts again."""
         turn = schema.turn.c
         conditions = (
             turn.person == person,
@@ -231,37 +259,41 @@ class MemoryTable:
             return [turn_from_row(row) for row in rows]
 
     def request_of(self, turn_id: str) -> str:
-        """Returns the message that the turn answers, or the one before all complaints that led to the turn; "" if
-        there is none, or more complaints than `_FARTHEST`."""
+        """Returns the person's original request for a turn: the message that it answers, or the one before a series of
+        complaints. Returns "" if there is none, or the series is longer than `_FARTHEST`."""
         with self._database.reading() as connection:
             return request_of(connection, turn_id)
 
 
 def _turns_asking_for(connection: Connection, person: str, wish: str, asker: Asker) -> list[str]:
+    """Returns the ids of a person's turns with this hint."""
     judgement, turn = schema.judgement.c, schema.turn.c
     hinted = select(turn.id, judgement.hints).join(schema.judgement, judgement.turn_id == turn.id)
     hinted = hinted.where(judgement.kind == "hint", turn.person == person, *usable(asker))
     return [turn_id for turn_id, packed in connection.execute(hinted) if wish in unpack_json(packed)]
 
 
-def _judged_with(turn_ids: Sequence[str]) -> ColumnElement[bool]:
-    """Returns the condition for judgements up to those of these turns."""
+def _judged_until(turn_ids: Sequence[str]) -> ColumnElement[bool]:
+    """Returns the SQL condition for judgements up to the last one of these turns."""
     judgement = schema.judgement.c
     last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
     return judgement.id <= last.scalar_subquery()
 
 
 def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: float) -> None:
-    """Stores the longest hint of a turn for its person; a repeated one becomes the newest, and is added to prompts
-    again. Hints that repeat their own request are omitted; nothing is stored if the turn opted out of memory."""
+    """Stores the longest hint of a turn as a preference of its person.
+
+    If the preference is stored already, it becomes the newest one and is added to prompts again. Nothing is stored if
+    the request opted out of memory or names no person, or if all hints repeat their own request.
+    """
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
-    may = select(turn.person, turn.key_name, turn.policy_id)
-    may = may.join(schema.turn_body, body.turn_id == turn.id)
-    may = may.where(turn.id == turn_id, body.memory.is_not(None), turn.person.is_not(None))
-    whose = connection.execute(may).first()
-    if whose is None:
+    query = select(turn.person, turn.key_name, turn.policy_id)
+    query = query.join(schema.turn_body, body.turn_id == turn.id)
+    query = query.where(turn.id == turn_id, body.memory.is_not(None), turn.person.is_not(None))
+    row_of_turn = connection.execute(query).first()
+    if row_of_turn is None:
         return
-    person, key_name, policy = whose
+    person, key_name, policy = row_of_turn
     request = request_of(connection, turn_id)
     new = [hint for hint in hints if not repeats(request, hint)]
     if not new:
@@ -275,25 +307,29 @@ def remember(connection: Connection, turn_id: str, hints: Sequence[str], now: fl
 
 
 def _is_in_prompt(trainer: str | None = None) -> ColumnElement[bool]:
-    """Returns the condition for preferences that are not recorded as learned by any version of an adapter's trainer,
-    or (None) of any other trainer."""
+    """Returns the SQL condition for preferences that no surviving version has learned.
+
+    Args:
+        trainer: an adapter's trainer: only its versions count; another trainer: only versions of the base model; None:
+            versions of all trainers.
+    """
     memory, version = schema.memory.c, schema.weight_version.c
-    holds = select(version.id).where(version.version == memory.held_by, version.status.in_(_IN_WEIGHTS))
+    learned = select(version.id).where(version.version == memory.held_by, version.status.in_(_IN_WEIGHTS))
     if trainer is not None:
         of_adapter = version.trainer.contains(ADAPTER_MARK)
-        holds = holds.where(~of_adapter if adapter_of(trainer) is None else version.trainer == trainer)
-    return or_(memory.held_by.is_(None), ~holds.exists())
+        learned = learned.where(~of_adapter if adapter_of(trainer) is None else version.trainer == trainer)
+    return or_(memory.held_by.is_(None), ~learned.exists())
 
 
 def _wish(row: RowMapping, in_prompt: bool) -> Wish:
     names = ("id", "person", "key_name", "turn_id", "created_at", "held_by", "held_at")
-    known = {name: row[name] for name in names}
+    fields = {name: row[name] for name in names}
     details = {} if row["details"] is None else dict(unpack_json(row["details"]))
-    return Wish(**known, text=unpack_json(row["text"]), in_prompt=in_prompt, details=details)
+    return Wish(**fields, text=unpack_json(row["text"]), in_prompt=in_prompt, details=details)
 
 
 def request_of(connection: Connection, turn_id: str) -> str:
-    """Returns the person's message that the turn answers, see `MemoryTable.request_of`."""
+    """Does the work of `MemoryTable.request_of` with an open connection."""
     turn, body = schema.turn.c, schema.turn_body.c
     for _ in range(_FARTHEST + 1):
         parent = connection.scalar(select(turn.parent_id).where(turn.id == turn_id))
@@ -305,9 +341,9 @@ def request_of(connection: Connection, turn_id: str) -> str:
 
 
 def _was_complained_about(connection: Connection, turn_id: str) -> bool:
-    """Returns whether a turn was scored as bad, or has a hint: with methods that use hints, every turn has a
-    judgement about them."""
+    """Returns whether a turn has a score below 0, or a hint."""
     judgement = schema.judgement.c
+    # methods that use hints store a hint judgement for every turn; its score is above 0 if there is a hint
     hinted = and_(judgement.kind == "hint", judgement.score > 0)
     bad = or_(hinted, and_(judgement.kind == "eval", judgement.score < 0))
     return (

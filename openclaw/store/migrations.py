@@ -1,4 +1,4 @@
-"""Schema versions: a new database gets the current schema, an older one is migrated, a newer one is rejected."""
+"""Schema migrations: new databases get the current schema, older ones are migrated, newer ones are rejected."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from alembic.operations import Operations
 
 
-def _count_judge_attempts(connection: Connection) -> None:
+def _add_judge_attempts(connection: Connection) -> None:
     _operations(connection).add_column(
         "turn", Column("judge_attempts", Integer, nullable=False, server_default="0")
     )
 
 
-def _take_feedback_and_imports(connection: Connection) -> None:
+def _add_feedback_and_imports(connection: Connection) -> None:
     operations = _operations(connection)
     operations.add_column("turn", Column("source", String, nullable=False, server_default="gateway"))
     operations.create_index("turn_person", "turn", ["person"])
@@ -36,23 +36,23 @@ def _take_feedback_and_imports(connection: Connection) -> None:
     )
 
 
-def _keep_teachers(connection: Connection) -> None:
+def _add_teachers(connection: Connection) -> None:
     _operations(connection).add_column("sample", Column("teacher", LargeBinary))
 
 
-def _find_the_oldest_sample(connection: Connection) -> None:
+def _add_index_of_oldest_sample(connection: Connection) -> None:
     _operations(connection).create_index("sample_oldest", "sample", ["state", "created_at", "id"])
 
 
-def _keep_token_records(connection: Connection) -> None:
+def _add_token_records(connection: Connection) -> None:
     token_record.create(connection)
 
 
-def _keep_measurements(connection: Connection) -> None:
+def _add_version_details(connection: Connection) -> None:
     _operations(connection).add_column("weight_version", Column("details", LargeBinary))
 
 
-def _group_turns(connection: Connection) -> None:
+def _add_groups(connection: Connection) -> None:
     operations = _operations(connection)
     operations.add_column("turn", Column("group_id", String))
     operations.add_column("turn", Column("task_id", String))
@@ -60,50 +60,54 @@ def _group_turns(connection: Connection) -> None:
     operations.add_column("feedback", Column("scope", String, nullable=False, server_default="turn"))
 
 
-def _remember_wishes(connection: Connection) -> None:
+def _add_memory(connection: Connection) -> None:
     _operations(connection).add_column("turn_body", Column("memory", LargeBinary))
     memory.create(connection)
 
 
-def _keep_dreams(connection: Connection) -> None:
+def _add_dreams(connection: Connection) -> None:
     dream.create(connection)
 
 
-def _name_keys(connection: Connection) -> None:
-    """Adds the column; existing rows keep null, because their keys are unknown."""
+def _add_key_names(connection: Connection) -> None:
+    """Adds `key_name`. It is null in existing rows, because their keys are unknown."""
     for table in ("session", "turn", "memory"):
-        known = {column["name"] for column in inspect(connection).get_columns(table)}
-        # `_remember_wishes` creates the memory table with the current schema
-        if "key_name" not in known:
+        columns = {column["name"] for column in inspect(connection).get_columns(table)}
+        # `_add_memory` creates the memory table with the current schema
+        if "key_name" not in columns:
             _operations(connection).add_column(table, Column("key_name", String))
 
 
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
-    2: _count_judge_attempts,
-    3: _take_feedback_and_imports,
-    4: _keep_teachers,
-    5: _find_the_oldest_sample,
-    6: _keep_token_records,
-    7: _keep_measurements,
-    8: _group_turns,
-    9: _remember_wishes,
-    10: _keep_dreams,
-    11: _name_keys,
+    2: _add_judge_attempts,
+    3: _add_feedback_and_imports,
+    4: _add_teachers,
+    5: _add_index_of_oldest_sample,
+    6: _add_token_records,
+    7: _add_version_details,
+    8: _add_groups,
+    9: _add_memory,
+    10: _add_dreams,
+    11: _add_key_names,
 }
-"""By version: migration from the version before, in Alembic operations (the same for every database)."""
+"""By schema version: the migration from the previous version, as Alembic operations that every database supports."""
 
 
 def prepare_schema(connection: Connection) -> None:
-    """Creates or migrates the tables, within the caller's transaction; copies the file before a migration. Raises
-    StoreError for a newer schema, for a file with code of another person, or if there is no room for the copy."""
-    _refuse_programs(connection)
-    stored_version = _found_version(connection)
+    """Creates or migrates the tables, in the caller's transaction. A SQLite file is copied before a migration.
+
+    Raises:
+        StoreError: the schema is newer than this program, a SQLite file contains triggers or views, or the disk is too
+            full for the copy.
+    """
+    _reject_triggers(connection)
+    stored_version = _stored_version(connection)
     if stored_version == SCHEMA_VERSION:
         return
     if stored_version > SCHEMA_VERSION:
         raise StoreError(
-            f"the rollout store has schema version {stored_version}, this program supports up to {SCHEMA_VERSION}:"
-            " use a newer program or another --rl-buffer-dir"
+            f"the rollout store has schema version {stored_version}, but this program supports only up to"
+            f" {SCHEMA_VERSION}: update the program, or use another --rl-buffer-dir"
         )
     if stored_version == 0:
         metadata.create_all(connection)
@@ -114,9 +118,12 @@ def prepare_schema(connection: Connection) -> None:
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION, applied_at=time.time()))
 
 
-def _refuse_programs(connection: Connection) -> None:
-    """Raises StoreError if a SQLite file contains triggers or views. They run with our own statements, so those in a
-    file of another person could keep what is deleted, or change the owner of turns."""
+def _reject_triggers(connection: Connection) -> None:
+    """Raises StoreError if a SQLite file contains triggers or views.
+
+    They run as part of this program's statements. In a file from another person they could keep deleted data, or
+    change the owner of turns.
+    """
     if connection.dialect.name != "sqlite":
         return
     programs = connection.exec_driver_sql(
@@ -124,8 +131,8 @@ def _refuse_programs(connection: Connection) -> None:
     )
     if (first := programs.first()) is not None:
         raise StoreError(
-            f"the rollout store contains the {first[0]} {first[1]!r}, which this program never creates: use a store that "
-            "you trust"
+            f"the rollout store contains the {first[0]} {first[1]!r}, which this program never creates: use a database"
+            " that you trust"
         )
 
 
@@ -136,7 +143,7 @@ def _operations(connection: Connection) -> Operations:
     return Operations(MigrationContext.configure(connection))
 
 
-def _found_version(connection: Connection) -> int:
+def _stored_version(connection: Connection) -> int:
     if not inspect(connection).has_table(schema_version.name):
         return 0
     return int(connection.scalar(select(func.max(schema_version.c.version))) or 0)

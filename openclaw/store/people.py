@@ -1,4 +1,4 @@
-"""People: scores of their turns in the order of the judgements, used for trust, and their names."""
+"""Read-only queries about people: the scores of their turns, used for trust, and their names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ _IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
 
 @dataclass(frozen=True)
 class Score:
-    """A judgement other than 0. `feedback_text`: text of a person's feedback; None if a judge scored the next
-    message."""
+    """A non-zero score of a turn.
+
+    Attributes:
+        person: person of the turn.
+        score: -1 to 1.
+        feedback_text: text of the person's feedback; None if a judge scored the turn.
+    """
 
     judgement_id: int
     turn_id: str
@@ -31,14 +36,17 @@ class Score:
 
 
 class PeopleTable:
-    """Scores by person, and the people known by name."""
+    """Scores by person, and the named people."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def scores_of(self, people: Collection[Person], upto: int, each: int) -> list[Score]:
-        """Returns the newest `each` scores of each of these people among the judgements up to `upto`, oldest
-        first."""
+        """Returns the newest `each` scores of each of these people, oldest first.
+
+        Args:
+            upto: row id of the newest judgement that counts.
+        """
         judgement, turn = schema.judgement.c, schema.turn.c
         newest = func.row_number().over(partition_by=turn.person, order_by=judgement.id.desc())
         scores: list[Score] = []
@@ -55,20 +63,24 @@ class PeopleTable:
                 )  # fmt: skip
                 query = select(ranked).where(ranked.c.place <= each).order_by(ranked.c.id)
                 for row in connection.execute(query):
-                    comment = _words(row.votes) if row.judge == USER_JUDGE else None
-                    scores.append(Score(row.id, row.turn_id, row.person, row.score, comment))
+                    text = _text_of(row.votes) if row.judge == USER_JUDGE else None
+                    scores.append(Score(row.id, row.turn_id, row.person, row.score, text))
         return sorted(scores, key=lambda score: score.judgement_id)
 
     def several_scored(self, upto: int) -> bool:
-        """Returns whether at least two people have scored turns among the judgements up to `upto`; all turns without
-        a name count as one person's."""
+        """Returns whether turns of at least two people have scores. All unnamed people count as one.
+
+        Args:
+            upto: row id of the newest judgement that counts.
+        """
         judgement, person = schema.judgement.c, schema.turn.c.person
         scored = select(person).join(schema.judgement, schema.turn.c.id == judgement.turn_id)
         query = scored.where(*_IS_SCORED, judgement.id <= upto)
         with self._database.reading() as connection:
-            ends = connection.execute(select(func.min(person), func.max(person))).one()
-            nameless = connection.execute(select(person).where(person.is_(None)).limit(1)).first()
-            if ends[0] == ends[1] and (nameless is None or ends[0] is None):
+            # cheap with the index: whether there are turns of two people at all, scored or not
+            first_name, last_name = connection.execute(select(func.min(person), func.max(person))).one()
+            unnamed = connection.execute(select(person).where(person.is_(None)).limit(1)).first()
+            if first_name == last_name and (unnamed is None or first_name is None):
                 return False
             first = connection.execute(query.order_by(judgement.id).limit(1)).first()
             if first is None:
@@ -76,30 +88,29 @@ class PeopleTable:
             return connection.execute(query.where(others_than([first.person])).limit(1)).first() is not None
 
     def waiting(self) -> set[Person]:
-        """Returns the people whose samples are ready."""
+        """Returns the people who have ready samples."""
         sample, turn = schema.sample.c, schema.turn.c
         query = select(turn.person).join(schema.sample, sample.turn_id == turn.id)
         with self._database.reading() as connection:
             return set(connection.scalars(query.where(sample.state == str(SampleState.READY)).distinct()))
 
     def scores_before(self, turn_id: str, limit: int) -> list[float]:
-        """Returns the last non-zero scores that the person of a turn gave to its policy before this turn, newest
-        first.
+        """Returns up to `limit` non-zero scores of earlier turns by the same person and the same policy, newest first.
 
-        The order is that of the judgements, which never changes. Turns that name no person count as one person's.
+        Turns are ordered by their judgements, whose order never changes. All unnamed people count as one.
         """
         judgement, turn = schema.judgement.c, schema.turn.c
         own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
         with self._database.reading() as connection:
-            whose = select(turn.person, turn.policy_id).where(turn.id == turn_id)
-            if (row := connection.execute(whose).first()) is None:
+            query_of_turn = select(turn.person, turn.policy_id).where(turn.id == turn_id)
+            if (row := connection.execute(query_of_turn).first()) is None:
                 return []
             person, policy = row
-            same = turn.person.is_(None) if person is None else turn.person == person
+            same_person = turn.person.is_(None) if person is None else turn.person == person
             query = (
                 select(judgement.score)
                 .join(schema.turn, turn.id == judgement.turn_id)
-                .where(judgement.kind == "eval", judgement.score != 0, same, is_of_trainer(policy))
+                .where(judgement.kind == "eval", judgement.score != 0, same_person, is_of_trainer(policy))
                 .where(judgement.id < own.scalar_subquery())
                 .order_by(judgement.id.desc())
                 .limit(limit)
@@ -107,7 +118,7 @@ class PeopleTable:
             return list(connection.scalars(query))
 
     def listing(self) -> list[dict[str, Any]]:
-        """Returns the named people with the number of their turns and the time of the last one. Raises StoreError."""
+        """Returns {"person", "turns", "last_seen"} of each named person, by name; `last_seen` in Unix seconds."""
         turn = schema.turn.c
         query = (
             select(turn.person, func.count().label("turns"), func.max(turn.created_at).label("last_seen"))
@@ -120,18 +131,18 @@ class PeopleTable:
 
 
 def others_than(people: Collection[Person]) -> ColumnElement[bool]:
-    """Returns the condition for turns of all other people."""
+    """Returns the SQL condition for turns of all people except these."""
     person, names = schema.turn.c.person, [one for one in people if one is not None]
     named = or_(person.is_(None), person.not_in(names)) if names else true()
     return named & person.is_not(None) if None in people else named
 
 
 def is_of(people: Collection[Person]) -> ColumnElement[bool]:
-    """Returns the condition for turns of these people."""
+    """Returns the SQL condition for turns of these people."""
     person, names = schema.turn.c.person, [one for one in people if one is not None]
     named = person.in_(names)
     return or_(named, person.is_(None)) if None in people else named
 
 
-def _words(votes: bytes) -> str:
+def _text_of(votes: bytes) -> str:
     return "\n".join(vote["text"] for vote in unpack_json(votes) if vote.get("text"))

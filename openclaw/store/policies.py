@@ -1,7 +1,7 @@
-"""Selects the turns of a trainer's policy: those of the base model, or of one adapter.
+"""SQL conditions for the turns of a trainer's policy: the base model, or one adapter.
 
-A trainer named `NAME::ADAPTER` trains only that adapter. Every other trainer trains the base model. Thus an adapter's
-answers train neither the base model nor another adapter.
+A trainer named `NAME::ADAPTER` trains only that adapter; every other trainer trains the base model. An adapter's
+answers therefore train neither the base model nor another adapter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TURN = schema.turn.c
 
 
 def is_of_trainer(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for turns that the policy of a trainer answered."""
+    """Returns the SQL condition for turns answered by the trainer's policy."""
     adapter = adapter_of(trainer)
     if adapter is None:
         return ~_TURN.policy_id.contains(ADAPTER_MARK)
@@ -27,12 +27,12 @@ def is_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 def is_sample_of_trainer(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for samples of such turns."""
+    """Returns the SQL condition for samples of turns answered by the trainer's policy."""
     return select(_TURN.id).where(_TURN.id == schema.sample.c.turn_id, is_of_trainer(trainer)).exists()
 
 
 def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for preferences that were stated after turns of the trainer's policy."""
+    """Returns the SQL condition for preferences stated after turns of the trainer's policy."""
     source_turn = select(_TURN.id).where(_TURN.id == schema.memory.c.turn_id)
     if adapter_of(trainer) is None:
         return ~source_turn.where(~is_of_trainer(trainer)).exists()
@@ -40,13 +40,13 @@ def is_wish_of_trainer(trainer: str) -> ColumnElement[bool]:
 
 
 class PolicyTable:
-    """Adapters with waiting or leased samples, and the keys that an adapter answered."""
+    """Read-only queries about adapters."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def waiting(self) -> list[str]:
-        """Names of adapters with samples that are ready or leased, sorted."""
+        """Returns the sorted names of adapters that have ready or leased samples."""
         sample = schema.sample.c
         states = [str(SampleState.READY), str(SampleState.LEASED)]
         query = (
@@ -61,9 +61,9 @@ class PolicyTable:
         return sorted(name for name in adapters if name)
 
     def keys_of(self, adapter: str) -> set[str]:
-        """Returns the names of the keys that made the stored turns of an adapter, as far as they are recorded."""
-        made = select(_TURN.key_name).where(
+        """Returns the names of the keys that sent the stored turns of an adapter; turns without a key are ignored."""
+        names = select(_TURN.key_name).where(
             is_of_trainer(policy_of(DEFAULT_TRAINER, adapter)), _TURN.key_name.is_not(None)
         )
         with self._database.reading() as connection:
-            return set(connection.scalars(made.distinct()))
+            return set(connection.scalars(names.distinct()))

@@ -1,8 +1,8 @@
-"""Statements that run for every answer, compiled only once.
+"""SQL statements that run for every answer and are compiled only once.
 
-SQLAlchemy needs more time for a statement than SQLite. On SQLite, the compiled statement runs on the driver's
-connection inside SQLAlchemy's transaction; on PostgreSQL it runs through SQLAlchemy, which detects broken
-connections. Values must need no type conversion: texts, numbers, bytes, None.
+SQLAlchemy spends more time on a statement than SQLite does. On SQLite, the compiled statement runs directly on the
+driver's connection, inside SQLAlchemy's transaction. On PostgreSQL it runs through SQLAlchemy, which detects broken
+connections. Parameters must not need type conversion: only str, int, float, bytes and None.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from sqlalchemy.dialects import sqlite
 
 
 class Prepared:
-    """A statement and its compiled form."""
+    """A SQL statement and its compiled forms, one for each set of parameter names."""
 
     def __init__(self, statement: Select[Any] | Insert | Update) -> None:
         self._statement = statement
         self._compiled: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {}
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
-        """Executes the statement; returns the number of changed rows."""
+        """Executes the statement. Returns the number of changed rows."""
         return int(self._cursor(connection, values).rowcount)
 
     def value(self, connection: Connection, values: Mapping[str, Any]) -> Any:
-        """Returns the first column of the first row; None if there are no rows."""
+        """Executes the query. Returns the first column of the first row, or None without rows."""
         row = self._cursor(connection, values).fetchone()
         return None if row is None else row[0]
 
     def rows(
         self, connection: Connection, values: Mapping[str, Any]
     ) -> Iterator[RowMapping | Mapping[str, Any]]:
-        """Yields the rows, by column."""
+        """Executes the query. Yields each row as a mapping from column name to value."""
         cursor = self._cursor(connection, values)
         if connection.dialect.name != "sqlite":
             yield from cursor.mappings()
@@ -47,16 +47,16 @@ class Prepared:
             return connection.execute(self._statement, values)
         if not connection.in_transaction():
             connection.begin()
-        text, defaults = self._for_sqlite(tuple(values))
+        text, constants = self._for_sqlite(tuple(values))
         driver: Any = connection.connection.driver_connection
-        return driver.execute(text, {**defaults, **values})
+        return driver.execute(text, {**constants, **values})
 
     def _for_sqlite(self, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-        """Returns SQL with named parameters, and the statement's own constants."""
+        """Returns the SQL text with named parameters, and the values of the constants in the statement."""
         if names not in self._compiled:
             compiled = self._statement.compile(dialect=_DIALECT, column_keys=list(names))
-            own = {name: value for name, value in compiled.params.items() if name not in names}
-            self._compiled[names] = str(compiled), own
+            constants = {name: value for name, value in compiled.params.items() if name not in names}
+            self._compiled[names] = str(compiled), constants
         return self._compiled[names]
 
 

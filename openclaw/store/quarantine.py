@@ -1,4 +1,4 @@
-"""Samples of rejected or undone updates: excluded from training until they are released or deleted."""
+"""Quarantine: samples of rejected or undone updates, excluded from training until they are released or deleted."""
 
 from __future__ import annotations
 
@@ -9,29 +9,39 @@ from openclaw.store.database import Database, take_turns
 from openclaw.types import DEFAULT_TRAINER, SampleState
 
 DELETED = "quarantine_deleted"
-"""Reason of samples that were dropped from the quarantine."""
+"""Drop reason of samples that were deleted from quarantine."""
 REJECTED, UNDONE = "rejected", "undone"
-"""Why a sample is quarantined: the gate rejected its update, or the update was undone with its turns."""
+"""Reasons for quarantine: the gate rejected the update, or a rollback with `drop_turns` undid it."""
 
 
 class QuarantineTable:
-    """leased or trained -> quarantined(reason) -> ready, or dropped."""
+    """Releases and deletes quarantined samples: leased or trained -> quarantined(reason) -> ready or dropped."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def release(self, version: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """Makes the quarantined samples of a version (None: all of the trainer) ready again. Returns their number."""
+        """Makes the quarantined samples of a version ready again. Returns their number.
+
+        Args:
+            version: None for all versions of the trainer.
+        """
         free = {"state": str(SampleState.READY), "reason": None}
         return self._move(free, version, trainer)
 
     def delete(self, version: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """Drops the same samples, counted as `quarantine_deleted`; their turns stay. Returns their number."""
+        """Drops the quarantined samples of a version with reason `quarantine_deleted`. Returns their number.
+
+        Their turns are not deleted.
+
+        Args:
+            version: None for all versions of the trainer.
+        """
         dropped: dict[str, str | None] = {"state": str(SampleState.DROPPED), "reason": DELETED}
         return self._move(dropped, version, trainer)
 
     def counts(self, trainer: str = DEFAULT_TRAINER) -> dict[int, int]:
-        """Returns quarantined samples by the last version that they were trained for."""
+        """Returns the number of quarantined samples by the last version that trained on them."""
         sample, training = schema.sample.c, schema.training.c
         query = (
             select(sample.id, training.version)
@@ -40,8 +50,9 @@ class QuarantineTable:
             .order_by(training.version)
         )
         with self._database.reading() as connection:
-            last = {row.id: row.version for row in connection.execute(query)}
-        return {version: list(last.values()).count(version) for version in sorted(set(last.values()))}
+            last_version = {row.id: row.version for row in connection.execute(query)}
+        versions = list(last_version.values())
+        return {version: versions.count(version) for version in sorted(set(versions))}
 
     def _move(self, values: dict[str, str | None], version: int | None, trainer: str) -> int:
         sample, training = schema.sample.c, schema.training.c
@@ -50,12 +61,12 @@ class QuarantineTable:
             trained = trained.where(training.version == version)
         with self._database.transaction() as connection:
             take_turns(connection)
-            which = (sample.state == str(SampleState.QUARANTINED)) & sample.id.in_(trained)
-            return connection.execute(update(schema.sample).where(which).values(values)).rowcount
+            condition = (sample.state == str(SampleState.QUARANTINED)) & sample.id.in_(trained)
+            return connection.execute(update(schema.sample).where(condition).values(values)).rowcount
 
 
-def quarantine(connection: Connection, which: ColumnElement[bool], reason: str) -> None:
-    """Takes samples out of training until they are released or deleted."""
-    kept = {"state": str(SampleState.QUARANTINED), "reason": reason}
-    free = {"trainer": None, "rollout_id": None, "trained_version": None}
-    connection.execute(update(schema.sample).where(which).values(kept | free))
+def quarantine(connection: Connection, condition: ColumnElement[bool], reason: str) -> None:
+    """Quarantines all samples that match a SQL condition, and clears their lease."""
+    state = {"state": str(SampleState.QUARANTINED), "reason": reason}
+    no_lease = {"trainer": None, "rollout_id": None, "trained_version": None}
+    connection.execute(update(schema.sample).where(condition).values(state | no_lease))

@@ -1,4 +1,4 @@
-"""The rollout store: one object with one part for each role."""
+"""The rollout store: one object that groups the tables of the database."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from openclaw.store.versions import VersionTable
 class RolloutStore:
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
-    Every method of a part is synchronous, thread-safe and one short transaction, and raises StoreError. Inside
-    `with store.database.transaction():`, and inside a function given to StoreWriter, writes join the open transaction.
+    The methods of the tables are synchronous and thread-safe. Each runs in one short transaction, and raises
+    StoreError if the database fails. Inside `with store.database.transaction():`, and inside a function passed to
+    StoreWriter, they join the open transaction.
     """
 
     def __init__(self, location: str | Path, durable: bool = False) -> None:
-        """Opens the database, see `Database`. Raises StoreError."""
+        """Opens or creates the database; for the arguments see `Database`. Raises StoreError."""
         self.database = Database(location, durable)
         self.turns = TurnTable(self.database)
         self.sessions = SessionTable(self.database)
@@ -49,5 +50,5 @@ class RolloutStore:
         self.deletion = Deletion(self.database)
 
     def close(self) -> None:
-        """Closes all connections. Open transactions cannot use the store afterwards."""
+        """Closes all connections. The store cannot be used afterwards."""
         self.database.close()

@@ -1,8 +1,7 @@
-"""Converts records to and from rows of `turn`, `turn_body` and `judgement`, and the teacher's column of `sample`;
-checks state changes.
+"""Converts records to and from database rows, and checks state changes.
 
-Every change of a state goes through `check_turn` or `check_sample`. Columns contain JSON compressed by zlib, ids as
-int32, log-probs as float64 (all little-endian). float64 keeps every log-prob exactly.
+Binary columns contain zlib-compressed JSON, token ids as zlib-compressed int32, or log-probs as float64; all numbers
+are little-endian. float64 keeps every log-prob exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from openclaw.types import Judgement, NewTurn, SampleState, TeacherSide, Turn, T
 FIRST_TURN_STATES = frozenset(
     {TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE, TurnState.IMPORTED}
 )
-"""States in which a turn may be recorded."""
+"""States that a new turn may have."""
 
 TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
     TurnState.CAPTURED: frozenset({TurnState.ANSWERED, TurnState.EXPIRED}),
@@ -32,8 +31,7 @@ TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
     TurnState.EXPIRED: frozenset({TurnState.ANSWERED}),
     TurnState.JUDGED: frozenset({TurnState.ANSWERED}),
 }
-
-"""Only a person's feedback can return answered, expired and judged turns to an earlier state."""
+"""Allowed state changes of turns. Only feedback makes an expired or judged turn answered again."""
 
 SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
     SampleState.READY: frozenset({SampleState.LEASED, SampleState.DROPPED}),
@@ -43,18 +41,21 @@ SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
     SampleState.TRAINED: frozenset({SampleState.READY, SampleState.QUARANTINED}),
     SampleState.QUARANTINED: frozenset({SampleState.READY, SampleState.TRAINED, SampleState.DROPPED}),
 }
-"""Back to ready: a released lease, a sample whose versions were all rolled back, one released from quarantine.
-From quarantine to trained: the version that learned from it was brought back."""
+"""Allowed state changes of samples.
+
+A sample is ready again if its lease is released, all versions that trained on it are rolled back, or it is released
+from quarantine. A quarantined sample is trained again if a version that trained on it goes live again.
+"""
 
 
 def check_turn(turn_id: str, state: str, to: TurnState) -> None:
-    """Raises StoreError if a turn in `state` must not become `to`."""
+    """Raises StoreError if a turn in `state` cannot become `to`."""
     if to not in TURN_MOVES.get(TurnState(state), frozenset()):
         raise StoreError(f"turn {turn_id} is {state}: it cannot become {to}")
 
 
 def check_sample(sample_id: int, state: str, to: SampleState) -> None:
-    """Raises StoreError if a sample in `state` must not become `to`."""
+    """Raises StoreError if a sample in `state` cannot become `to`."""
     if to not in SAMPLE_MOVES.get(SampleState(state), frozenset()):
         raise StoreError(f"sample {sample_id} is {state}: it cannot become {to}")
 
@@ -80,22 +81,24 @@ _SMALL = [
     "key_name",
     "created_at",
 ]
-_KEPT = ["answered_at", "judged_at", "judge_attempts"]
+"""Columns of `turn` that have the name of a field of NewTurn, with the same value."""
+_LATER = ["answered_at", "judged_at", "judge_attempts"]
+"""Columns of `turn` that change after the turn is recorded."""
 _COMPRESS_FROM = 256
-"""Bytes; shorter JSON is stored uncompressed (it cannot begin with a zlib header byte)."""
+"""Bytes from which JSON is compressed. Uncompressed JSON cannot begin with the zlib header byte."""
 _ZLIB_HEADER = 0x78
 _LEVEL = 1
 
 
 def check_new_turn(turn: NewTurn) -> None:
-    """Raises StoreError for a turn that could not be trained, or an invalid initial state."""
+    """Raises StoreError if a new turn has an invalid state, or inconsistent ids, log-probs and version spans."""
     if turn.state not in FIRST_TURN_STATES:
         raise StoreError(f"turn {turn.id}: a new turn cannot be {turn.state}")
     if turn.state is TurnState.UNTRAINABLE and not turn.state_reason:
         raise StoreError(f"turn {turn.id}: an untrainable turn needs a state_reason")
     if turn.is_of_adapter and turn.state is TurnState.IMPORTED:
         raise StoreError(
-            f"turn {turn.id}: the answer of an adapter cannot be imported as a turn of another policy"
+            f"turn {turn.id}: answers of adapters cannot be imported, and policy_id {turn.policy_id!r} is an adapter"
         )
     if turn.state is not TurnState.CAPTURED:
         return
@@ -105,26 +108,28 @@ def check_new_turn(turn: NewTurn) -> None:
     log_probs = turn.completion_log_probs
     if log_probs is None or len(log_probs) != length:
         raise StoreError(f"turn {turn.id}: {len(log_probs or [])} log-probs for {length} completion ids")
-    at = 0
+    covered = 0
     for _version, start, end in turn.version_spans:
-        at = end if start == at < end else -1
-    if at != length:
+        covered = end if start == covered < end else -1
+    if covered != length:
         raise StoreError(
             f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} completion ids"
         )
 
 
 def mask_fits(mask: list[int] | None, completion_ids: list[int]) -> bool:
-    """Returns whether a loss mask has one 0 or 1 a completion token; no mask fits any completion."""
+    """Returns whether a loss mask has one 0 or 1 for each completion token. None fits every completion."""
     return mask is None or (len(mask) == len(completion_ids) and set(mask) <= {0, 1})
 
 
 def turn_row(turn: NewTurn, turn_index: int) -> dict[str, Any]:
+    """Returns the row of a new turn in the table `turn`."""
     row = {name: getattr(turn, name) for name in _SMALL}
     return row | {"state": str(turn.state), "turn_index": turn_index, "judge_attempts": 0}
 
 
 def body_row(turn: NewTurn) -> dict[str, Any]:
+    """Returns the row of a new turn in the table `turn_body`."""
     return {
         "turn_id": turn.id,
         "messages": pack_json(turn.messages),
@@ -141,7 +146,7 @@ def body_row(turn: NewTurn) -> dict[str, Any]:
 
 
 def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
-    """Selects whole turns, for `turn_from_row`."""
+    """Returns a query for complete turns that match all conditions. `turn_from_row` converts its rows."""
     return (
         select(schema.turn, schema.turn_body)
         .join_from(schema.turn, schema.turn_body, schema.turn_body.c.turn_id == schema.turn.c.id)
@@ -150,10 +155,11 @@ def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
 
 
 def turn_from_row(row: RowMapping | Mapping[str, Any]) -> Turn:
+    """Returns the turn of a row of `select_turns`."""
     completion_ids = unpack_ids(row["completion_ids"])
     log_probs = unpack_floats(row["completion_log_probs"])
     return Turn(
-        **{name: row[name] for name in (*_SMALL, *_KEPT)},
+        **{name: row[name] for name in (*_SMALL, *_LATER)},
         state=TurnState(row["state"]),
         messages=unpack_json(row["messages"]),
         tools=None if row["tools"] is None else unpack_json(row["tools"]),
@@ -169,6 +175,7 @@ def turn_from_row(row: RowMapping | Mapping[str, Any]) -> Turn:
 
 
 def judgement_row(turn_id: str, judgement: Judgement, now: float) -> dict[str, Any]:
+    """Returns the row of a judgement that is stored at `now`, in Unix seconds."""
     return {
         "turn_id": turn_id,
         "kind": judgement.kind,
@@ -183,6 +190,7 @@ def judgement_row(turn_id: str, judgement: Judgement, now: float) -> dict[str, A
 
 
 def judgement_from_row(row: RowMapping) -> Judgement:
+    """Returns the judgement of a row."""
     return Judgement(
         kind=row["kind"],
         score=row["score"],
@@ -195,23 +203,24 @@ def judgement_from_row(row: RowMapping) -> Judgement:
 
 
 def pack_teacher(side: TeacherSide) -> bytes | None:
-    """Returns the teacher's column of a sample; None without a teacher."""
-    known = side.teacher_fields()
-    return pack_json(known) if known else None
+    """Returns the value of a sample's column `teacher`; None without a teacher."""
+    fields = side.teacher_fields()
+    return pack_json(fields) if fields else None
 
 
 def unpack_teacher(data: bytes | None) -> dict[str, Any]:
-    """Returns the fields of TeacherSide that have a value."""
+    """Returns the fields of TeacherSide that are set, from a sample's column `teacher`."""
     return {} if data is None else dict(unpack_json(data))
 
 
 def pack_json(value: object) -> bytes:
-    """Returns JSON bytes, compressed if long. Raises TypeError for values that JSON cannot represent."""
+    """Returns a value as JSON, compressed if long. Raises TypeError for a value that JSON cannot represent."""
     data = orjson.dumps(value)
     return zlib.compress(data, _LEVEL) if len(data) >= _COMPRESS_FROM else data
 
 
 def unpack_json(data: bytes) -> Any:
+    """Returns the value that `pack_json` encoded."""
     return orjson.loads(zlib.decompress(data) if data[0] == _ZLIB_HEADER else data)
 
 
@@ -221,14 +230,17 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[int]:
+    """Returns the token ids [T] that `pack_ids` encoded."""
     return _from_bytes("i", zlib.decompress(data)).tolist()
 
 
 def pack_floats(values: Sequence[float]) -> bytes:
+    """Returns numbers [T] as float64."""
     return _little_endian(array("d", values)).tobytes()
 
 
 def unpack_floats(data: bytes) -> list[float]:
+    """Returns the numbers [T] that `pack_floats` encoded."""
     return _from_bytes("d", data).tolist()
 
 

@@ -1,5 +1,6 @@
-"""Samples: selected for a batch, leased by one training step, committed when its weights are live, released
-otherwise."""
+"""Table of training samples. A training step leases a batch of them, and commits the lease when its weights are live;
+otherwise the lease is released.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +23,30 @@ from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 T = TypeVar("T")
 
 STALE = "stale"
-"""Reason of samples dropped because all their tokens are from too old weights."""
+"""Drop reason of samples whose tokens are all older than the oldest allowed weight version."""
 LOOKED_AT = 1000
-"""Oldest ready samples from which a batch is selected if one person's share is bounded."""
+"""Number of oldest ready samples from which a batch is selected if a person's share is limited."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
 
 
 class SampleTable:
-    """ready -> leased(rollout_id) -> trained(version). A lease belongs to a trainer and a rollout id."""
+    """Samples and their states: ready -> leased(rollout_id) -> trained(version).
+
+    A lease belongs to a trainer and a rollout id. A trainer sees only samples of its policy, see `policies`.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def ready_count(self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER) -> int:
-        """Returns the number of ready samples for the trainer's policy, except those of the people in `excluded`."""
+        """Returns the number of ready samples, except those of the people in `excluded`."""
         return self._ready(func.count(), excluded, trainer) or 0
 
     def oldest_ready_at(
         self, excluded: Collection[Person] = (), trainer: str = DEFAULT_TRAINER
     ) -> float | None:
-        """Returns Unix seconds; None if no sample of the trainer's policy is ready, except those of the people in
-        `excluded`."""
+        """Returns when the oldest ready sample was created, in Unix seconds, or None if no sample is ready. Samples of
+        the people in `excluded` are ignored."""
         return self._ready(func.min(schema.sample.c.created_at), excluded, trainer)
 
     def leasable_count(
@@ -64,14 +68,16 @@ class SampleTable:
         share: float = 1.0,
         excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
-        """Leases up to `batch_size` ready samples of the trainer's policy, oldest first, for one training step; [] if
-        none is ready.
+        """Leases up to `batch_size` ready samples for one training step, and returns them, oldest first.
 
-        The same rollout id returns the same samples again. Raises StoreError if it is trained already.
+        A repeated call with the same rollout id returns the same samples.
 
         Args:
-            share: of the training weight that one person may have if several teach (see `shares`).
+            share: largest fraction (0 to 1) of the samples from one person, if several people teach; see `shares`.
             excluded: people whose samples stay ready.
+
+        Raises:
+            StoreError: the rollout is already trained.
         """
         sample = schema.sample.c
         with self._database.transaction() as connection:
@@ -94,7 +100,7 @@ class SampleTable:
         return self.get(ids)
 
     def has_lease(self, rollout_id: int, trainer: str = DEFAULT_TRAINER) -> bool:
-        """Returns whether this training step has leased its samples already (including trained ones)."""
+        """Returns whether this rollout has leased samples, or was trained on them."""
         with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
             return connection.scalar(query) is not None
@@ -102,8 +108,8 @@ class SampleTable:
     def has_update_in_flight(
         self, trainer: str = DEFAULT_TRAINER, except_rollout_id: int | None = None
     ) -> bool:
-        """Returns whether any sample of the trainer is leased, but for those of one rollout: the update trained on it is
-        neither live nor rejected."""
+        """Returns whether the trainer has leased samples of any other rollout: an update that is neither live nor
+        rejected."""
         sample = schema.sample.c
         leased = (sample.state == str(SampleState.LEASED)) & (sample.trainer == trainer)
         if except_rollout_id is not None:
@@ -112,23 +118,23 @@ class SampleTable:
             return connection.scalar(select(sample.id).where(leased).limit(1)) is not None
 
     def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int:
-        """leased -> trained(version). Returns the number of samples; 0 if it was committed before, or never leased.
+        """Marks the leased samples of a rollout as trained by `version`. Returns their number.
 
-        Raises StoreError if this rollout was committed as another version.
+        Returns 0 if the lease was committed before, or there is none. Raises StoreError if the rollout was committed
+        as another version.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
             return commit(connection, rollout_id, version, trainer)
 
     def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
-        """Releases every lease of the trainer except one. Returns the number of samples."""
+        """Releases all leases of the trainer, except that of one rollout. Returns the number of released samples."""
         with self._database.transaction() as connection:
             take_turns(connection)
             return release(connection, except_rollout_id, trainer)
 
     def drop_stale(self, oldest_version: int, trainer: str = DEFAULT_TRAINER) -> int:
-        """ready -> dropped(stale) for every sample of the trainer's policy whose tokens are all older than version
-        `oldest_version`. Returns the number of samples."""
+        """Drops the ready samples whose tokens are all older than `oldest_version`. Returns their number."""
         sample, body = schema.sample.c, schema.turn_body.c
         ready = (
             select(sample.id, body.version_spans)
@@ -148,7 +154,7 @@ class SampleTable:
         return len(stale)
 
     def get(self, ids: list[int]) -> list[SampleRecord]:
-        """Returns samples with their turns, by id."""
+        """Returns the samples with these ids and their turns, in the order of the ids' values."""
         sample = schema.sample
         with self._database.reading() as connection:
             rows = (
@@ -177,7 +183,7 @@ class SampleTable:
         ]
 
     def of_turn(self, turn_id: str) -> SampleRecord | None:
-        """Returns the sample of a turn; None while the turn is not judged."""
+        """Returns the sample of a turn, or None if the turn is not judged yet."""
         with self._database.reading() as connection:
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
             return next(iter(self.get(list(connection.scalars(query)))), None)
@@ -189,13 +195,15 @@ class SampleTable:
         trainer: str = DEFAULT_TRAINER,
         excluded: Collection[Person] = (),
     ) -> list[SampleRecord]:
-        """Returns the newest `count` samples that the trainer used in earlier rollouts and that are in its weights,
-        oldest first. Samples of rejected or undone versions, and of the people in `excluded`, are omitted."""
+        """Returns the newest `count` samples that the trainer used in rollouts before `rollout_id`, oldest first.
+
+        Samples of rejected or undone versions, and of the people in `excluded`, are omitted.
+        """
         sample = schema.sample.c
-        kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
+        is_in_weights = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
             select(sample.id)
-            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept)
+            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, is_in_weights)
             .where(is_sample_of_trainer(trainer))
             .order_by(sample.id.desc())
             .limit(count)
@@ -206,14 +214,14 @@ class SampleTable:
             ids = list(connection.scalars(query))
         return self.get(ids)
 
-    def _ready(self, what: ColumnElement[T], excluded: Collection[Person], trainer: str) -> T | None:
-        query = select(what).select_from(schema.sample).where(_is_ready(trainer))
+    def _ready(self, aggregate: ColumnElement[T], excluded: Collection[Person], trainer: str) -> T | None:
+        query = select(aggregate).select_from(schema.sample).where(_is_ready(trainer))
         with self._database.reading() as connection:
             return connection.scalar(query.where(_is_of_others(excluded)) if excluded else query)
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:
-    """See SampleTable.commit_lease."""
+    """Does the work of `SampleTable.commit_lease` in an open transaction."""
     sample = schema.sample.c
     conditions = _of_lease(trainer, rollout_id)
     other = connection.scalar(
@@ -235,7 +243,7 @@ def commit(connection: Connection, rollout_id: int, version: int, trainer: str) 
 
 
 def release(connection: Connection, except_rollout_id: int | None, trainer: str) -> int:
-    """See SampleTable.release_leases."""
+    """Does the work of `SampleTable.release_leases` in an open transaction."""
     sample = schema.sample.c
     where = [sample.trainer == trainer, sample.state == str(SampleState.LEASED)]
     if except_rollout_id is not None:
@@ -255,12 +263,12 @@ def _next_batch(
     excluded: Collection[Person],
     lock: bool = False,
 ) -> list[int]:
-    """Returns ids of ready samples, oldest first.
+    """Returns the ids of the samples of the next batch, oldest first.
 
     Args:
-        share: of the training weight that one person may have if several teach.
-        excluded: people whose samples stay; they are no company for the others either.
-        lock: for this transaction, without those that another has.
+        share: largest fraction (0 to 1) of the samples from one person, if several people teach.
+        excluded: people who are ignored, also when counting how many people teach.
+        lock: whether to lock the rows for this transaction; rows locked by another transaction are skipped.
     """
     sample, turn = schema.sample.c, schema.turn.c
     first = select(sample.id).where(_is_ready(trainer)).order_by(sample.created_at, sample.id)
@@ -272,25 +280,26 @@ def _next_batch(
     ids = list(connection.scalars(ready))
     if share >= 1 or not ids:
         return ids
-    whose = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
-    people = {row.id: row.person for row in connection.execute(whose)}
-    learned = {who: count for who, count in _learned(connection, trainer).items() if who not in excluded}
-    return bounded([(one, people[one]) for one in ids], learned, batch_size, share)
+    persons = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
+    person_of = {row.id: row.person for row in connection.execute(persons)}
+    counts = _learned(connection, trainer).items()
+    learned = {person: count for person, count in counts if person not in excluded}
+    return bounded([(id_, person_of[id_]) for id_ in ids], learned, batch_size, share)
 
 
 def _is_ready(trainer: str) -> ColumnElement[bool]:
-    """Returns the condition for samples that the trainer may take."""
+    """Returns the SQL condition for ready samples of the trainer's policy."""
     return and_(schema.sample.c.state == str(SampleState.READY), is_sample_of_trainer(trainer))
 
 
 def _is_of_others(excluded: Collection[Person]) -> ColumnElement[bool]:
-    """Returns the condition for samples whose turn is of no person in `excluded`."""
+    """Returns the SQL condition for samples of turns by people who are not in `excluded`."""
     turn = schema.turn.c
     return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(excluded)).exists()
 
 
 def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
-    """Returns by person the number of samples that are leased, or were trained within the window."""
+    """Returns, by person, the number of samples that are leased or were trained within `WINDOW_SECONDS`."""
     sample, turn, training = schema.sample.c, schema.turn.c, schema.training.c
     leased = select(turn.person, func.count()).where(
         turn.id == sample.turn_id, sample.state == str(SampleState.LEASED), sample.trainer == trainer

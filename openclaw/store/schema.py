@@ -1,7 +1,7 @@
-"""The tables, declared once. Every statement and all DDL is generated from them.
+"""The database schema. All statements and all DDL are generated from these tables.
 
-A turn's small, often used columns are in `turn`; its long ones (messages, ids, log-probs) in `turn_body`, so that
-counting and claiming never load them.
+The short, frequently used columns of a turn are in `turn`. The long ones (messages, ids, log-probs) are in
+`turn_body`, so that queries that count or claim turns do not load them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 SCHEMA_VERSION = 11
-"""Must be increased by one with every entry of migrations.MIGRATIONS."""
+"""Current version. Each change of the schema adds 1, and an entry in `migrations.MIGRATIONS`."""
 
 metadata = MetaData()
 
@@ -42,7 +42,7 @@ session = Table(
     Column("key_name", String),
     Index("session_open", "ended_at", "last_seen"),
 )
-"""`person` and `key_name` are those of its first turns."""
+"""`person` and `key_name`: those of the first turn that has them. `turns`: number of its turns."""
 
 turn = Table(
     "turn",
@@ -78,8 +78,8 @@ turn = Table(
     Index("turn_person", "person"),
     Index("turn_group", "group_id"),
 )
-"""`key_name`: name of the client's key, "" for a request without a named key, null for imported turns and those from
-before schema 11; see `openclaw.store.rights`."""
+"""`key_name`: name of the client's key; "" for a request without a named key; null for imported turns and for turns
+stored before schema 11, see `openclaw.store.rights`."""
 
 turn_body = Table(
     "turn_body",
@@ -122,8 +122,8 @@ feedback = Table(
     Column("created_at", Float, nullable=False),
     Column("scope", String, nullable=False, server_default="turn"),
 )
-"""People's feedback on turns, and turns' parts of feedback on a whole session (`scope`). Judgements made from it
-override all others; `text` is JSON."""
+"""Feedback by people. `scope`: "turn", or "session" for a turn's part of a reward of its whole session. `text` is
+JSON. Judgements made from feedback override all others."""
 
 memory = Table(
     "memory",
@@ -138,8 +138,8 @@ memory = Table(
     Column("details", LargeBinary),
     Column("key_name", String),
 )
-"""People's preferences, each from the judgement of a turn. `text` and `details` are JSON; `held_by` is the version
-that follows the preference without a reminder; `key_name` is that of the turn."""
+"""People's preferences, each from the judgement of a turn. `text` and `details` are JSON. `held_by`: version that
+follows the preference without a reminder in the prompt. `key_name`: that of the turn."""
 
 sample = Table(
     "sample",
@@ -171,7 +171,8 @@ training = Table(
     Column("created_at", Float, nullable=False),
     Index("training_version", "trainer", "version"),
 )
-"""The versions that trained each sample, including rolled-back ones; they determine which samples are ready again."""
+"""Versions that were trained on each sample, including rolled-back ones. A rollback uses them to find the samples that
+are ready again."""
 
 token_record = Table(
     "token_record",
@@ -180,7 +181,7 @@ token_record = Table(
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Values of the last training step for every token of a sample."""
+"""Values for every token of a sample, from the last training step that used it."""
 
 dream = Table(
     "dream",
@@ -204,8 +205,8 @@ dream = Table(
     Column("created_at", Float, nullable=False),
     Index("dream_rollout", "trainer", "model", "kind", "rollout_id"),
 )
-"""Answers that the model sampled for dreaming, see `openclaw.store.dreams`. Dreams of a preference list the turns
-after which it was written, and are deleted with any of them."""
+"""Answers that the model sampled for dreaming, see `openclaw.store.dreams`. `turn_id` and `other_turn_id`: turns after
+which the preference was stated; the row is deleted with either of them."""
 
 weight_version = Table(
     "weight_version",
@@ -224,4 +225,4 @@ weight_version = Table(
     UniqueConstraint("trainer", "version", name="weight_version_number"),
     Index("weight_version_status", "status", "activated_at"),
 )
-"""`details` is JSON: the gate's measurements, the reason of a rejection or of undoing."""
+"""`details` is JSON: measurements of the gate, and the reason of a rejection or a rollback."""

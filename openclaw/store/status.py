@@ -1,5 +1,7 @@
-"""The status of turns from capture to training, and their counts, read from covering indexes. It contains no
-conversation text except hints and reasons of judges."""
+"""Read-only queries for the status of turns, from capture to training, and for counts by status.
+
+A status contains no text of conversations except hints and the reasons of judges.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,18 @@ _LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 
 @dataclass(frozen=True, kw_only=True)
 class TurnStatus:
-    """The status of a turn. `weight_versions`: versions that sampled it, in order; `trained_version`: version trained
-    on it.
+    """The status of a turn.
 
-    score: of the last judgement, -1 to 1; None before there is one. sample_state: None before the turn is judged.
-    created_at: Unix seconds.
+    Attributes:
+        created_at: Unix seconds.
+        weight_versions: versions that sampled the answer, in order.
+        score: score of the last judgement, -1 to 1; None if the turn is not judged.
+        judge: name of the judge.
+        reason: the judge's reason for the score, in one line.
+        hints: hints of all judgements.
+        sample_state: None if the turn is not judged.
+        trained_version: version that was trained on the turn.
+        unsampled: reason why the score cannot be trained on, see `Turn.unsampled`.
     """
 
     completion_id: str
@@ -39,41 +48,40 @@ class TurnStatus:
     score: float | None
     judge: str | None
     reason: str | None
-    """The judge's reason for the score, in one line."""
     hints: list[str]
     sample_state: str | None
     drop_reason: str | None
     trained_version: int | None
     unsampled: str | None
-    """Why its score cannot be trained on; see `Turn.unsampled`."""
 
 
 class StatusTable:
-    """Queries turn, judgement and sample together."""
+    """Status of turns, joined from turns, judgements and samples."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of_completion(self, completion_id: str, asker: Asker = ADMINISTRATOR) -> TurnStatus | None:
-        """Returns the status of one turn; None if there is no such turn that the asker may access."""
-        which = and_(schema.turn.c.completion_id == completion_id, *usable(asker))
+        """Returns the status of a turn; None if the asker can access no such turn."""
+        condition = and_(schema.turn.c.completion_id == completion_id, *usable(asker))
         with self._database.reading() as connection:
-            statuses = _statuses(connection, which, limit=1)
+            statuses = _statuses(connection, condition, limit=1)
         return statuses[0] if statuses else None
 
     def recent(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
-        """Returns the status of the `limit` newest turns (of a session), newest first."""
-        which = schema.turn.c.session_id == session_id if session_id is not None else None
+        """Returns the status of the `limit` newest turns, of one session or (None) of all, newest first."""
+        condition = schema.turn.c.session_id == session_id if session_id is not None else None
         with self._database.reading() as connection:
-            return _statuses(connection, which, limit)
+            return _statuses(connection, condition, limit)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Returns {"turns": {state: n}, "samples": {state: n}, "dropped": {reason: n}, "judge_failures": {reason:
-        n}}.
+        """Returns counts, read from covering indexes.
 
-        judge_failures: turns that wait for another attempt of their judge, by the last error.
-        dropped: samples dropped by judge, method or trainer, and turns that ended without becoming a sample
-        (expired, untrainable, aborted), by reason.
+        Returns:
+            turns, samples: counts by state.
+            dropped: by reason, the number of samples dropped by judge, method or trainer, and of turns that ended
+                without a sample (expired, untrainable, aborted).
+            judge_failures: by last error, the number of turns that wait for another attempt of the judge.
         """
         turn, sample = schema.turn.c, schema.sample.c
         turns: Counter[str] = Counter()
@@ -81,19 +89,19 @@ class StatusTable:
         dropped: Counter[str] = Counter()
         failures: Counter[str] = Counter()
         with self._database.reading() as connection:
-            of_turns = select(turn.state, turn.state_reason, func.count()).group_by(
+            turn_counts = select(turn.state, turn.state_reason, func.count()).group_by(
                 turn.state, turn.state_reason
             )
-            for state, reason, n in connection.execute(of_turns):
+            for state, reason, n in connection.execute(turn_counts):
                 turns[state] += n
                 if state in _LOST_TURNS:
                     dropped[reason or state] += n
                 elif state == TurnState.ANSWERED and reason:
                     failures[reason] += n
-            of_samples = select(sample.state, sample.reason, func.count()).group_by(
+            sample_counts = select(sample.state, sample.reason, func.count()).group_by(
                 sample.state, sample.reason
             )
-            for state, reason, n in connection.execute(of_samples):
+            for state, reason, n in connection.execute(sample_counts):
                 samples[state] += n
                 if state == SampleState.DROPPED:
                     dropped[reason or state] += n
@@ -105,7 +113,7 @@ class StatusTable:
         }
 
 
-def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus]:
+def _statuses(connection: Connection, condition: Any, limit: int) -> list[TurnStatus]:
     turn, sample = schema.turn, schema.sample
     query = (
         select(
@@ -123,7 +131,7 @@ def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus
         .order_by(turn.c.created_at.desc(), turn.c.turn_index.desc())
         .limit(limit)
     )
-    rows = connection.execute(query if which is None else query.where(which)).mappings().all()
+    rows = connection.execute(query if condition is None else query.where(condition)).mappings().all()
     return [_status(connection, row) for row in rows]
 
 

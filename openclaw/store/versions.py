@@ -1,5 +1,5 @@
-"""Weight versions and their lineage: which is live, which were rejected or rolled back, and how people judged
-each."""
+"""Table of weight versions: their lineage, their status (live, rejected, rolled back ...), and the scores of their
+answers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """A judged turn, for probation. `version`: the one that sampled its last token. `cut`: it was truncated by its
-    length limit. `undone`: the version was rolled back. `person`: whose turn it is."""
+    """The score of a main turn, for probation of its version.
+
+    Attributes:
+        version: weight version that sampled the last token.
+        score: -1 to 1.
+        cut: whether the answer was truncated at its length limit.
+        undone: whether the version was rolled back.
+        person: person of the turn.
+    """
 
     version: int
     score: float
@@ -44,13 +51,20 @@ class JudgedTurn:
 
 
 class VersionTable:
-    """Version numbers are never reused; a sample is trained once in the surviving lineage."""
+    """Weight versions by trainer.
+
+    Version numbers are never reused. In the lineage of the live version, each sample is trained at most once.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def live(self, trainer: str | None = None) -> int:
-        """Returns the last live version of a trainer; None: of any trainer of the main model; 0 if there is none."""
+        """Returns the live version of a trainer; 0 if there is none.
+
+        Args:
+            trainer: None for the base model: the version that went live last, of any of its trainers.
+        """
         table = schema.weight_version.c
         query = select(table.version).where(table.status == str(VersionStatus.LIVE))
         condition = ~table.trainer.contains(ADAPTER_MARK) if trainer is None else table.trainer == trainer
@@ -59,7 +73,7 @@ class VersionTable:
             return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
 
     def of_adapters(self) -> dict[str, int]:
-        """Returns the live version of each trained adapter, by name."""
+        """Returns the live version of each trained adapter, by adapter name."""
         table = schema.weight_version.c
         query = select(table.trainer, table.version).where(table.status == str(VersionStatus.LIVE))
         query = query.where(table.trainer.contains(ADAPTER_MARK)).order_by(table.trainer)
@@ -67,7 +81,7 @@ class VersionTable:
             return {adapter_of(trainer) or "": version for trainer, version in connection.execute(query)}
 
     def all(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
-        """Returns every version of the trainer, by number."""
+        """Returns all versions of the trainer, ordered by number."""
         table = schema.weight_version
         query = select(table).where(table.c.trainer == trainer).order_by(table.c.version)
         with self._database.reading() as connection:
@@ -84,17 +98,25 @@ class VersionTable:
         trainer: str = DEFAULT_TRAINER,
         details: dict[str, Json] | None = None,
     ) -> None:
-        """Records that every engine serves `version`: commits the lease of `rollout_id` (-1: none), in one
-        transaction.
+        """Records that every engine serves `version`, and commits the lease of its rollout in the same transaction.
 
-        restored: the trainer has (re)started from these weights. All other leases are released, versions that are not
-        ancestors are rolled back, and samples trained only by those are ready again. details: measurements of the
-        version. Repeating it with the same arguments changes nothing. Raises StoreError for a number already used
-        otherwise.
+        A repeated call with the same arguments changes nothing.
+
+        Args:
+            rollout_id: rollout whose samples the version was trained on; -1 for none.
+            parent: version from which it was trained.
+            restored: whether the trainer has started from these weights. Then all other leases are released, versions
+                that are not ancestors are rolled back, and samples trained only by those are ready again.
+            checkpoint_path: folder of the weights.
+            checksum: checksum of the weights.
+            details: measurements of the version.
+
+        Raises:
+            StoreError: the number is already used by another version.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
-            known = _known(connection, trainer, version)
+            known = _stored(connection, trainer, version)
             if known is None:
                 row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}
                 about = {"path": checkpoint_path, "checksum": checksum, "created_at": time.time()}
@@ -106,9 +128,8 @@ class VersionTable:
             first_time = known is None or known["activated_at"] is None
             if first_time or restored:
                 _activate(connection, trainer, version)
-            if (
-                restored
-            ):  # a lease of this rollout id belongs to this version only if it was not committed before
+            if restored:
+                # a lease of this rollout belongs to this version only if the version was not live before
                 release(connection, rollout_id if first_time else None, trainer)
                 _roll_back_all_but(connection, trainer, _lineage(connection, trainer, version))
                 _resettle_samples(connection, trainer)
@@ -122,25 +143,25 @@ class VersionTable:
         reason: str = "",
         trainer: str = DEFAULT_TRAINER,
     ) -> list[int]:
-        """Makes an older version live again; training continues from it. Leases end: a trainer that waits for a batch
-        asks again.
+        """Makes an older version live again, from which training then continues. Returns the undone versions, sorted.
 
-        Versions that are not its ancestors are rolled back; samples trained only by those are ready again, or with
-        `drop_turns` quarantined, so that they are not learned again. Repeating it changes nothing.
+        All other versions except its ancestors are rolled back, and all leases are released. Samples trained only by
+        the rolled back versions are ready again. A repeated call changes nothing.
 
-        Returns:
-            The versions that were undone.
+        Args:
+            drop_turns: quarantine these samples instead, so that they are not trained again.
+            reason: stored in the details of the undone versions.
 
         Raises:
-            StoreError: a version that was never live.
+            StoreError: the version was never live.
         """
         with self._database.transaction() as connection:
             take_turns(connection)
-            known = _known(connection, trainer, version)
+            known = _stored(connection, trainer, version)
             if known is None or known["activated_at"] is None:
                 raise StoreError(f"version {version} of {trainer} was never live and cannot be restored")
             lineage = _lineage(connection, trainer, version)
-            undone = _alive(connection, trainer) - lineage
+            undone = _surviving(connection, trainer) - lineage
             _activate(connection, trainer, version)
             _roll_back_all_but(connection, trainer, lineage)
             if reason:
@@ -150,54 +171,52 @@ class VersionTable:
         return sorted(undone)
 
     def forget(self, trainer: str) -> int:
-        """Deletes all versions and dreams of a trainer; samples trained by them are ready again. Repeating it changes
-        nothing.
+        """Deletes all versions and dreams of a trainer. Returns the number of deleted versions.
 
-        Returns:
-            How many versions.
+        Samples trained by them are ready again.
         """
         table, sample, training = schema.weight_version, schema.sample.c, schema.training
         trained = select(training.c.sample_id).where(training.c.trainer == trainer)
         in_training = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
-        held = (sample.trainer == trainer) & in_training
+        used = (sample.trainer == trainer) & in_training
         quarantined = (sample.state == str(SampleState.QUARANTINED)) & sample.id.in_(trained)
-        free = {"trainer": None, "rollout_id": None, "trained_version": None}
-        ready = {**free, "state": str(SampleState.READY), "reason": None}
+        no_lease = {"trainer": None, "rollout_id": None, "trained_version": None}
+        ready = {**no_lease, "state": str(SampleState.READY), "reason": None}
         with self._database.transaction() as connection:
             take_turns(connection)
             self._database.wipe_log()
-            connection.execute(update(schema.sample).where(or_(held, quarantined)).values(ready))
+            connection.execute(update(schema.sample).where(or_(used, quarantined)).values(ready))
             connection.execute(delete(training).where(training.c.trainer == trainer))
             connection.execute(delete(schema.dream).where(schema.dream.c.trainer == trainer))
             return connection.execute(delete(table).where(table.c.trainer == trainer)).rowcount
 
     def judged_count(self) -> int:
-        """Returns the number of people's judged main turns."""
+        """Returns the number of judged main turns from clients (imported turns do not count)."""
         with self._database.reading() as connection:
             return connection.scalar(_judged(func.count())) or 0
 
     def judged_turns(self, limit: int) -> list[JudgedTurn]:
-        """Returns the newest `limit` of them, oldest first."""
+        """Returns the scores of the newest `limit` judged main turns from clients, oldest first."""
         turn, body, judgement = schema.turn.c, schema.turn_body.c, schema.judgement.c
         query = _judged(turn.finish_reason, judgement.score, body.version_spans, turn.person)
         query = query.where(body.turn_id == turn.id).order_by(judgement.id.desc()).limit(limit)
         version = schema.weight_version.c
         undone = select(version.version).where(version.status == str(VersionStatus.ROLLED_BACK))
         with self._database.reading() as connection:
-            gone = set(connection.scalars(undone))
+            undone_versions = set(connection.scalars(undone))
             rows = connection.execute(query).all()
         judged = []
         for reason, score, packed, person in reversed(rows):
             spans = unpack_json(packed)
             last = spans[-1][0] if spans else 0
-            judged.append(JudgedTurn(last, score, reason == "length", last in gone, person))
+            judged.append(JudgedTurn(last, score, reason == "length", last in undone_versions, person))
         return judged
 
     def learned_by(
         self, versions: Sequence[int], trainer: str = DEFAULT_TRAINER
     ) -> dict[int, dict[str, int]]:
-        """Returns by version how many turns it learned from (`turns`), and how many were judged above (`good`) and
-        below 0 (`bad`)."""
+        """Returns, by version, the number of turns that it was trained on: {"turns": all, "good": with a score above 0,
+        "bad": with a score below 0}."""
         training, sample, judgement = schema.training.c, schema.sample.c, schema.judgement.c
         query = (
             select(
@@ -227,14 +246,15 @@ class VersionTable:
         details: dict[str, Json],
         trainer: str = DEFAULT_TRAINER,
     ) -> int:
-        """Records that the update of `rollout_id` never goes live: stores its version with `details` (reason, stage,
-        measurements) and quarantines its samples, in one transaction. Repeating it changes nothing.
+        """Records that the gate rejected the update of a rollout, and quarantines its samples. Returns their number.
 
-        Returns:
-            How many samples.
+        A repeated call changes nothing.
+
+        Args:
+            details: reason, stage and measurements, stored with the version.
 
         Raises:
-            StoreError: the number belongs to a version that went live.
+            StoreError: the version was live.
         """
         table, sample, now = schema.weight_version, schema.sample.c, time.time()
         with self._database.transaction() as connection:
@@ -259,7 +279,8 @@ class VersionTable:
         return len(ids)
 
 
-def _alive(connection: Connection, trainer: str) -> set[int]:
+def _surviving(connection: Connection, trainer: str) -> set[int]:
+    """Returns the versions that are live or superseded."""
     table = schema.weight_version.c
     query = select(table.version).where(table.trainer == trainer, table.status.in_(_SURVIVING))
     return set(connection.scalars(query))
@@ -269,15 +290,15 @@ def _explain(connection: Connection, trainer: str, undone: set[int], reason: str
     """Adds the reason to the details of undone versions."""
     table = schema.weight_version
     for version in undone:
-        known = _known(connection, trainer, version)
-        assert known is not None
-        details = {} if known["details"] is None else unpack_json(known["details"])
+        row = _stored(connection, trainer, version)
+        assert row is not None
+        details = {} if row["details"] is None else unpack_json(row["details"])
         condition = (table.c.trainer == trainer) & (table.c.version == version)
         explanation = pack_json({**details, "undone": reason})
         connection.execute(update(table).where(condition).values(details=explanation))
 
 
-def _known(connection: Connection, trainer: str, version: int) -> RowMapping | None:
+def _stored(connection: Connection, trainer: str, version: int) -> RowMapping | None:
     table = schema.weight_version
     query = select(table).where(table.c.trainer == trainer, table.c.version == version).with_for_update()
     return connection.execute(query).mappings().first()
@@ -287,13 +308,14 @@ def _check_same(known: RowMapping, parent: int | None, rollout_id: int, restored
     name = f"version {known['version']} of {known['trainer']}"
     if parent is not None and known["parent"] is not None and parent != known["parent"]:
         raise StoreError(
-            f"{name} is already stored with parent {known['parent']}, not {parent}: numbers are never reused"
+            f"{name} is already stored with parent {known['parent']}, not {parent}: version numbers are never reused"
         )
     if restored:
         return
     if rollout_id != known["rollout_id"]:
         raise StoreError(
-            f"{name} is already stored with rollout {known['rollout_id']}, not {rollout_id}: numbers are never reused"
+            f"{name} is already stored with rollout {known['rollout_id']}, not {rollout_id}: version numbers are never"
+            " reused"
         )
     if known["status"] in (str(VersionStatus.ROLLED_BACK), str(VersionStatus.REJECTED)):
         raise StoreError(
@@ -315,34 +337,42 @@ def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
     table = schema.weight_version.c
     query = select(table.version, table.parent).where(table.trainer == trainer)
     parents = {row.version: row.parent for row in connection.execute(query)}
-    chain: set[int] = set()
-    at: int | None = version
-    while at is not None and at not in chain:
-        chain.add(at)
-        at = parents.get(at)
-    return chain
+    lineage: set[int] = set()
+    ancestor: int | None = version
+    while ancestor is not None and ancestor not in lineage:
+        lineage.add(ancestor)
+        ancestor = parents.get(ancestor)
+    return lineage
 
 
 def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) -> None:
-    """Rolls back all other versions. A run of a day has tens of thousands of versions, of which few change here."""
+    """Marks the versions in `lineage` as superseded unless they are live, and all others as rolled back.
+
+    Only rows that change are updated: a run of a day has tens of thousands of versions.
+    """
     table = schema.weight_version
     of_trainer = table.c.trainer == trainer
-    known = connection.execute(select(table.c.version, table.c.status).where(of_trainer)).all()
-    for inside, kept, become in (
+    rows = connection.execute(select(table.c.version, table.c.status).where(of_trainer)).all()
+    for in_lineage, unchanged, new_status in (
         (True, (VersionStatus.LIVE, VersionStatus.SUPERSEDED), VersionStatus.SUPERSEDED),
         (False, (VersionStatus.REJECTED, VersionStatus.ROLLED_BACK), VersionStatus.ROLLED_BACK),
     ):
         changed = [
-            row.version for row in known if (row.version in lineage) is inside and row.status not in kept
+            row.version
+            for row in rows
+            if (row.version in lineage) is in_lineage and row.status not in unchanged
         ]
         for numbers in slices(changed):
-            moved = update(table).where(of_trainer, table.c.version.in_(numbers))
-            connection.execute(moved.values(status=str(become)))
+            changing = update(table).where(of_trainer, table.c.version.in_(numbers))
+            connection.execute(changing.values(status=str(new_status)))
 
 
 def _resettle_samples(connection: Connection, trainer: str, quarantined: str | None = None) -> None:
-    """Updates states: a sample is trained if and only if a version of the surviving lineage trained it; others are
-    ready again, or quarantined for the given reason."""
+    """Updates the states of samples after versions changed status.
+
+    A sample is trained if and only if a surviving version trained on it. Other trained samples are ready again, or
+    quarantined if `quarantined` is a reason.
+    """
     sample, training, version = schema.sample, schema.training, schema.weight_version
     survivors = (
         select(training.c.version)
@@ -357,33 +387,40 @@ def _resettle_samples(connection: Connection, trainer: str, quarantined: str | N
             version.c.status.in_(_SURVIVING),
         )
     )
-    moved = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
-    lost = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+    trained = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
+    as_ready = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
     if quarantined is not None:
-        quarantine(connection, moved & ~survivors.exists(), quarantined)
-    connection.execute(update(sample).where(moved, ~survivors.exists()).values(lost))
+        quarantine(connection, trained & ~survivors.exists(), quarantined)
+    connection.execute(update(sample).where(trained, ~survivors.exists()).values(as_ready))
     last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
     rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
-    kept = {"state": str(SampleState.TRAINED), "reason": None, "trainer": trainer, "trained_version": last}
+    as_trained = {
+        "state": str(SampleState.TRAINED),
+        "reason": None,
+        "trainer": trainer,
+        "trained_version": last,
+    }
     # quarantined samples too: their version may be live again
     others = (SampleState.READY, SampleState.LEASED, SampleState.QUARANTINED)
     untrained = sample.c.state.in_([str(state) for state in others])
     connection.execute(
         update(sample)
-        .where(untrained | moved, survivors.exists())
-        .values(kept | {"rollout_id": rollout.scalar_subquery()})
+        .where(untrained | trained, survivors.exists())
+        .values(as_trained | {"rollout_id": rollout.scalar_subquery()})
     )
 
 
 def version_from_row(row: RowMapping) -> WeightVersion:
+    """Returns the weight version of a row."""
     fields = {name: value for name, value in row.items() if name not in ("id", "status", "details")}
     details = {} if row["details"] is None else unpack_json(row["details"])
     return WeightVersion(**fields, status=VersionStatus(row["status"]), details=details)
 
 
-def _judged(*what: Any) -> Select[Any]:
+def _judged(*columns: Any) -> Select[Any]:
+    """Returns a query for these columns of judged main turns from clients."""
     turn, judgement = schema.turn.c, schema.judgement.c
-    return select(*what).where(
+    return select(*columns).where(
         judgement.turn_id == turn.id,
         judgement.kind == "eval",
         turn.state == str(TurnState.JUDGED),

@@ -214,7 +214,7 @@ def test_the_base_trainer_leases_no_turn_of_an_adapter(
     store: RolloutStore, make_sample: Any, make_turn: Any
 ) -> None:
     """Even if the store contained a sample of it."""
-    with pytest.raises(StoreError, match="cannot be imported as a turn of another policy"):
+    with pytest.raises(StoreError, match="answers of adapters cannot be imported"):
         store.turns.record(make_turn(policy_id=policy_of("policy", "ada"), state=TurnState.IMPORTED))
     own, other = make_sample(), make_sample()
     with store.database.transaction() as connection:

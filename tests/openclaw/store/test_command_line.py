@@ -64,7 +64,7 @@ def test_a_store_in_use_is_listed_without_content_and_copied(
     copy.close()
     store.close()
     assert main(["backup", str(tmp_path / "copy" / "buffer.db"), *here]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +84,7 @@ def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.C
         (["delete-person", "ghost", "--rl-buffer-dir", "{}"], "no person 'ghost' in the buffer"),
         (
             ["purge", "--retention-days", "-1", "--rl-buffer-dir", "{}"],
-            "the age must be 0 days or more, not -1.0",
+            "--retention-days must be 0 or more, not -1.0",
         ),
         (["export", "--output", "{}/no/folder", "--rl-buffer-dir", "{}"], "cannot write"),
         (["stats", "--rl-buffer-url", "mysql://x/y"], "use sqlite or postgresql"),

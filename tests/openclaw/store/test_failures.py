@@ -95,9 +95,7 @@ def test_a_read_only_file_is_readable_and_writing_reports_the_reason(
     store.close()
     store = RolloutStore(f"sqlite:///file:{tmp_path / 'buffer.db'}?mode=ro&uri=true")
     assert store.turns.get(turn.id) == turn
-    with pytest.raises(
-        StoreError, match=r"buffer\.db.*readonly database; this user has no permission to write there"
-    ):
+    with pytest.raises(StoreError, match=r"buffer\.db.*readonly database; this user may not write there"):
         store.turns.record(make_turn())
     store.close()
 
@@ -123,7 +121,7 @@ def test_a_truncated_write_ahead_log_loses_only_the_last_turns(
 
 
 def test_a_missing_folder_of_a_url_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"unable to open.*the folder of the buffer is missing"):
+    with pytest.raises(StoreError, match=r"unable to open.*the folder of the buffer does not exist"):
         RolloutStore(f"sqlite:///{tmp_path / 'no' / 'buffer.db'}")
 
 

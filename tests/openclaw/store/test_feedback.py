@@ -147,5 +147,5 @@ def test_a_side_turn_only_stores_the_feedback(store: RolloutStore, make_turn: Ma
 def test_empty_or_too_long_feedback_is_rejected(store: RolloutStore, wrong: dict[str, float]) -> None:
     with pytest.raises(StoreError, match="feedback"):
         store.feedback.record(completion_id="c", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(StoreError, match="needs a completion id"):
+    with pytest.raises(StoreError, match="needs a completion_id"):
         store.feedback.record(score=1.0)

@@ -115,8 +115,8 @@ def test_an_expired_turn_is_not_judged(store: RolloutStore, make_turn: MakeTurn)
         ({"turn_id": "other"}, "belongs to another turn, other"),
         ({"reward": float("nan")}, "not a finite number"),
         ({"reward": {"score": float("inf")}}, "not a finite number"),
-        ({"loss_mask": [1]}, "not 2 numbers of 0 or 1"),
-        ({"loss_mask": [1, 2]}, "not 2 numbers of 0 or 1"),
+        ({"loss_mask": [1]}, "must have 2 values, each 0 or 1"),
+        ({"loss_mask": [1, 2]}, "must have 2 values, each 0 or 1"),
     ],
 )
 def test_a_draft_that_does_not_match_its_turn_is_rejected_and_the_turn_stays_answered(

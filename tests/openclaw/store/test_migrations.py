@@ -165,7 +165,7 @@ def test_a_newer_database_is_rejected_and_not_changed(location: str) -> None:
     with store.database.transaction() as connection:
         connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 0)")
     before = _tables(store)
-    with pytest.raises(StoreError, match=r"schema version 99.*use a newer program"):
+    with pytest.raises(StoreError, match=r"schema version 99.*update the program"):
         RolloutStore(location)
     assert _tables(store) == before
     store.close()
@@ -181,7 +181,7 @@ def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot make the rollout buffer folder"):
+    with pytest.raises(StoreError, match="cannot create the rollout buffer folder"):
         RolloutStore(tmp_path / "file" / "buffer")
 
 
@@ -195,9 +195,9 @@ def test_a_database_may_be_given_as_a_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("nosuchdatabase://host/name", "cannot be a nosuchdatabase database: use sqlite or postgresql"),
-        ("sqlite+nosuchdriver:///file", "cannot use the rollout buffer URL"),
-        ("://", "cannot use the rollout buffer URL"),
+        ("nosuchdatabase://host/name", "unsupported database nosuchdatabase: use sqlite or postgresql"),
+        ("sqlite+nosuchdriver:///file", "--rl-buffer-url: cannot open the database"),
+        ("://", "--rl-buffer-url: cannot open the database"),
     ],
 )
 def test_an_unknown_url_is_refused(url: str, message: str) -> None:

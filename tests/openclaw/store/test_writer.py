@@ -99,7 +99,7 @@ async def test_a_caller_that_finds_no_room_in_time_gets_an_error(
     gate = threading.Event()
     blocker = asyncio.create_task(writer.submit(gate.wait))
     await asyncio.sleep(0.02)
-    with pytest.raises(StoreError, match=r"1 pending writes and finished none in 0.05 s: .*try again later"):
+    with pytest.raises(StoreError, match=r"1 pending writes and completed none in 0.05 s: .*try again"):
         await writer.submit(lambda: store.turns.record(make_turn()))
     gate.set()
     await blocker
