@@ -1,8 +1,7 @@
 """Table of token records: values of a training step for every token of a sample.
 
-A record contains advantages, log-probs and the effect of hints, but no text. The page
-shows them to explain what a version learned. A record is deleted with its sample, or when `MOST_SAMPLES` newer samples
-have records.
+A record contains advantages, log-probs and the effect of hints, but no text. The page shows them to explain what a
+version learned. A record is deleted with its sample, or when it is older than the `MOST_SAMPLES` newest samples.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files of a store: exports, and conversations for training."""
+"""Reads and writes files of a store: exports, and conversations for training."""

@@ -1,7 +1,7 @@
-"""Conversation files: JSON or JSON lines of {"session_id", "turns": [{"type", "prompt", "response", "next_state",
-"trainable"}]}, validated completely before use.
+"""Reads conversation files: JSON or JSON lines of {"session_id", "turns": [{"type", "prompt", "response",
+"next_state", "trainable"}]}.
 
-The format is that of `DATA_PATH` in the documented API. A folder means all its .json and .jsonl files.
+Files are validated completely before use. A folder stands for all its .json and .jsonl files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from openclaw.store.files.jsonl import first_problem
 class ConversationTurn(BaseModel):
     """One question and its answer.
 
-    Main turns are consecutive turns of one conversation; a side turn is independent and never trained.
+    The main turns of a session form one conversation. A side turn is independent of it, and never trained.
 
     Attributes:
-        next_state: the message after the answer; default: the next main prompt.
-        next_state_role: its role, `user` or `tool`.
-        trainable: default: true for a main turn.
+        next_state: the message after the answer; None for the prompt of the next main turn.
+        next_state_role: role of `next_state`.
+        trainable: None for true in a main turn, and false in a side turn.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,13 +42,13 @@ class ConversationTurn(BaseModel):
     def _side_is_not_trained(self) -> ConversationTurn:
         if self.type == "side" and self.trainable:
             raise ValueError(
-                "trainable: a side turn is never trained; set trainable to false, or type to main"
+                "trainable: a side turn cannot be trained; set trainable to false, or type to main"
             )
         return self
 
 
 class Conversation(BaseModel):
-    """A session with its turns in order. `person`: the user, if known."""
+    """A session with its turns in order, and the name of the user, if known."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -58,8 +58,12 @@ class Conversation(BaseModel):
 
 
 def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
-    """Returns (position, conversation) for each in a file or folder. Raises StoreError that names file, line (or
-    number) and field; session ids must be unique."""
+    """Returns the conversations of a file or folder, each with its position for error messages.
+
+    Raises:
+        StoreError: a conversation is invalid, or its session id is not unique. The error names file, line (or number)
+            and field.
+    """
     conversations: list[tuple[str, Conversation]] = []
     seen: dict[str, str] = {}
     for file in _files(path):
@@ -81,12 +85,12 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in (".json", ".jsonl"))
     if not files:
-        raise StoreError(f"{path} has no .json or .jsonl file")
+        raise StoreError(f"{path}: the folder contains no .json or .jsonl file")
     return files
 
 
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (position, value) for every conversation in a file: one JSON value, a list of them, or one a line."""
+    """Yields position and JSON value of every conversation in a file: one value, a list, or one value per line."""
     try:
         data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""A store's content as JSON lines, exactly: ids, log-probs, spans, judgements, states.
+"""Exports a store as JSON lines, without loss: ids, log-probs, version spans, judgements, states.
 
-Omitted are values that are local to a database: row ids, and judges' claims.
+Only row ids and claims of judges are omitted; they have no meaning outside the database.
 """
 
 from __future__ import annotations
@@ -39,15 +39,22 @@ BATCH = 200
 def export_lines(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> Iterator[bytes]:
-    """Yields `exported` as JSON lines. Raises StoreError."""
+    """Yields the lines of `exported` as JSON. Raises StoreError."""
     return map(dump_line, exported(store, session_id, person))
 
 
 def exported(store: RolloutStore, session_id: str | None = None, person: str | None = None) -> Iterator[Line]:
-    """Yields the store's current content, oldest turn first; optionally only of one session or person. Weight
-    versions are included only without such a filter. Raises StoreError."""
+    """Yields the content of the store: header, weight versions, sessions, and turns from oldest to newest.
+
+    Args:
+        session_id: export only this session, without weight versions.
+        person: export only this person's sessions and turns, without weight versions.
+
+    Raises:
+        StoreError: the database failed.
+    """
     turn, session = schema.turn.c, schema.session.c
-    turns, sessions = _chosen(session_id, person)
+    turns, sessions = _conditions(session_id, person)
     with store.database.reading() as connection:
         yield HeaderLine()
         if session_id is None and person is None:
@@ -67,13 +74,16 @@ def sessions_with_turns(
 ) -> list[str]:
     """Returns the ids of the sessions in `exported`, oldest first. Raises StoreError."""
     turn = schema.turn.c
-    turns, _ = _chosen(session_id, person)
+    turns, _ = _conditions(session_id, person)
     query = select(turn.session_id).where(turns).group_by(turn.session_id).order_by(func.min(turn.created_at))
     with store.database.reading() as connection:
         return list(connection.scalars(query))
 
 
-def _chosen(session_id: str | None, person: str | None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _conditions(
+    session_id: str | None, person: str | None
+) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Returns the SQL conditions for the turns and for the sessions to export."""
     turn, session = schema.turn.c, schema.session.c
     turns: ColumnElement[bool] = true()
     sessions: ColumnElement[bool] = true()
@@ -92,14 +102,14 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
     samples = {
         row["turn_id"]: row for rows in _by_turn(connection, schema.sample, ids).values() for row in rows
     }
-    numbers = [row["id"] for row in samples.values()]
+    sample_ids = [row["id"] for row in samples.values()]
     trainings: defaultdict[int, list[TrainingEntry]] = defaultdict(list)
-    query = select(schema.training).where(schema.training.c.sample_id.in_(numbers))
+    query = select(schema.training).where(schema.training.c.sample_id.in_(sample_ids))
     for row in connection.execute(query.order_by(schema.training.c.created_at)).mappings():
         entry = {name: row[name] for name in TrainingEntry.model_fields}
         trainings[row["sample_id"]].append(TrainingEntry(**entry))
     table = schema.token_record
-    query_tokens = select(table).where(table.c.sample_id.in_(numbers))
+    query_tokens = select(table).where(table.c.sample_id.in_(sample_ids))
     tokens = {
         row["sample_id"]: unpack_json(row["data"]) for row in connection.execute(query_tokens).mappings()
     }

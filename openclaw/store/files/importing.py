@@ -1,4 +1,4 @@
-"""Imports an exported file into a store: validated completely, then added; known entries stay unchanged."""
+"""Imports an exported file into a store, after validating all of it. Stored entries do not change."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _RUNNING = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED)
 
 
 def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
-    """Adds an exported file to a store; entries with known ids stay unchanged.
+    """Adds the entries of an exported file to a store. Entries whose id is stored already do not change.
 
-    Every line is validated before the first one is stored. The file is stored in batches of whole turns: after a
-    database failure, importing it again adds the missing part.
+    All lines are validated before the first one is stored. They are stored in several transactions; if the database
+    fails, importing the file again adds the missing entries.
 
     Returns:
-        Added and known: {"sessions", "turns", "versions", "known"}.
+        The number of added {"sessions", "turns", "versions"}, and of {"known"}: entries that were stored before.
 
     Raises:
-        StoreError: naming file, line and field; nothing is stored then. Or the database failed.
+        StoreError: a line is invalid (the error names file, line and field; nothing is stored), or the database failed.
     """
     for _ in checked_lines(path):
         pass
@@ -59,7 +59,7 @@ def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
 
 
 def checked_lines(path: Path) -> Iterator[Line]:
-    """Yields every line of an exported file. Raises StoreError for an invalid one."""
+    """Yields the validated lines of an exported file. Raises StoreError for an invalid line."""
     for line in _lines_of(path):
         if isinstance(line, TurnLine):
             _check(line, path)
@@ -67,14 +67,14 @@ def checked_lines(path: Path) -> Iterator[Line]:
 
 
 def _lines_of(path: Path) -> Iterator[Line]:
-    """Yields the lines. Raises StoreError for an unreadable file or line, or a file that is not an export."""
+    """Yields the parsed lines. Raises StoreError if the file cannot be read, or is not an export."""
     try:
         with path.open("rb") as file:
             for number, data in enumerate(file, 1):
                 line = read_line(data, f"{path} line {number}")
                 if (number == 1) != isinstance(line, HeaderLine):
                     raise StoreError(
-                        f"{path} line {number}: kind: the first line must be of kind store, and no other line may be"
+                        f'{path} line {number}: kind: must be "store" in the first line, and in no other line'
                     )
                 yield line
     except OSError as error:
@@ -82,7 +82,7 @@ def _lines_of(path: Path) -> Iterator[Line]:
 
 
 def _check(line: TurnLine, path: Path) -> None:
-    """Raises StoreError for an inconsistent turn."""
+    """Raises StoreError if a turn is inconsistent."""
     turn, sample = line.turn, line.sample
     if turn.turn_index is None:
         raise StoreError(f"{path}: turn {turn.id}: turn_index is missing")
@@ -93,15 +93,15 @@ def _check(line: TurnLine, path: Path) -> None:
             f"{path}: turn {turn.id} is {turn.state}: a judged turn needs a sample, and no other turn may have one"
         )
     if line.wishes and turn.person is None:
-        raise StoreError(f"{path}: turn {turn.id}: wishes (preferences) need the person of the turn")
+        raise StoreError(f"{path}: turn {turn.id}: a turn with wishes (preferences) needs a person")
     if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
         raise StoreError(
-            f"{path}: turn {turn.id}: the loss mask is not {len(turn.completion_ids)} numbers of 0 or 1"
+            f"{path}: turn {turn.id}: loss_mask must have {len(turn.completion_ids)} values, each 0 or 1"
         )
 
 
 def _add(connection: Connection, line: Line) -> str:
-    """Adds a line. Returns its kind, for the counter."""
+    """Adds a line to the store. Returns the name under which `import_lines` counts it."""
     match line:
         case HeaderLine():
             return "header"
@@ -138,8 +138,8 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
     if connection.execute(select(table.c.id).where(same)).first() is not None:
         return "known"
     _count_turn(connection, turn)
-    kept = {name: getattr(turn, name) for name in ("answered_at", "judged_at", "judge_attempts")}
-    connection.execute(insert(table), turn_row(turn, turn.turn_index or 0) | kept)
+    later = {name: getattr(turn, name) for name in ("answered_at", "judged_at", "judge_attempts")}
+    connection.execute(insert(table), turn_row(turn, turn.turn_index or 0) | later)
     next_state = None if turn.next_state is None else pack_json(turn.next_state)
     connection.execute(insert(schema.turn_body), body_row(turn) | {"next_state": next_state})
     for entry in line.judgements:

@@ -1,7 +1,7 @@
-"""The lines of an exported store: one JSON object each, distinguished by `kind`.
+"""Data model of an exported store: one JSON object per line, distinguished by `kind`.
 
-`store` (the first line) names the format; `session`, `turn` (with its judgements, feedback and sample) and `version`
-lines follow. Numbers round-trip exactly.
+The first line is of kind `store` and names the format. Lines of kind `session`, `version` and `turn` follow; a turn
+contains its judgements, feedback and sample. Numbers are restored exactly.
 """
 
 from __future__ import annotations
@@ -23,26 +23,36 @@ class _Line(BaseModel):
 
 
 class HeaderLine(_Line):
+    """The first line of an export."""
+
     kind: Literal["store"] = "store"
     format: int = FORMAT
 
 
 class SessionLine(_Line):
+    """A session without its turns."""
+
     kind: Literal["session"] = "session"
     session: Session
 
 
 class VersionLine(_Line):
+    """A weight version."""
+
     kind: Literal["version"] = "version"
     version: WeightVersion
 
 
 class JudgementEntry(_Line):
+    """A judgement of a turn. `created_at`: Unix seconds, as in all entries."""
+
     judgement: Judgement
     created_at: float
 
 
 class FeedbackEntry(_Line):
+    """Feedback by a person on a turn."""
+
     score: float | None
     text: str
     created_at: float
@@ -50,7 +60,7 @@ class FeedbackEntry(_Line):
 
 
 class WishEntry(_Line):
-    """A preference of the turn's person, and whether the weights have learned it."""
+    """A preference of the turn's person, and the version that has learned it, if any."""
 
     text: str
     created_at: float
@@ -60,7 +70,7 @@ class WishEntry(_Line):
 
 
 class TrainingEntry(_Line):
-    """One version that trained the sample, including rolled-back ones."""
+    """A version that was trained on the sample; it may have been rolled back."""
 
     trainer: str
     version: int
@@ -69,6 +79,8 @@ class TrainingEntry(_Line):
 
 
 class SampleEntry(_Line):
+    """The sample of a judged turn. `tokens`: values for each token from the last training step that used it."""
+
     state: SampleState
     reason: str | None
     reward: float | dict[str, float]
@@ -81,10 +93,11 @@ class SampleEntry(_Line):
     trained_version: int | None
     trainings: list[TrainingEntry]
     tokens: dict[str, Any] | None = None
-    """Values of the last training step for each token."""
 
 
 class TurnLine(_Line):
+    """A turn with all data derived from it."""
+
     kind: Literal["turn"] = "turn"
     turn: Turn
     judgements: list[JudgementEntry]
@@ -99,23 +112,23 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind
 
 
 def dump_line(line: Line) -> bytes:
-    """Returns one line with a line end."""
+    """Returns a line as JSON that ends with a newline."""
     return line.model_dump_json().encode() + b"\n"
 
 
 def read_line(data: bytes, where: str) -> Line:
-    """Parses a line. Raises StoreError that names the position and the field."""
+    """Returns the parsed line. Raises StoreError, which names the position `where` and the invalid field."""
     try:
         line = _LINE.validate_json(data)
     except ValidationError as error:
         raise StoreError(f"{where}: {first_problem(error)}") from error
     if isinstance(line, HeaderLine) and line.format != FORMAT:
-        raise StoreError(f"{where}: unknown format {line.format}; this program reads format {FORMAT}")
+        raise StoreError(f"{where}: unsupported format {line.format}; this program reads format {FORMAT}")
     return line
 
 
 def first_problem(error: ValidationError) -> str:
-    """Returns `field: reason` for the first invalid field; never the content itself."""
+    """Returns `field: reason` for the first invalid field, without its value."""
     problem = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in problem["loc"])
     return f"{field}: {problem['msg']}" if field else problem["msg"]

@@ -1,6 +1,6 @@
-"""Converts conversations to turns: tokenises them once, with tokenizer and chat template of the model that is trained.
+"""Converts conversations to turns, with the tokenizer and the chat template of the trained model.
 
-No engine sampled these answers, so a turn has no log-probs and no version; the trainer computes the log-probs.
+No engine sampled these answers, so a turn has no log-probs and no weight version. The trainer computes the log-probs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from openclaw.store.rollout_store import RolloutStore
 from openclaw.types import Message, NewTurn, TurnState
 
 TEMPERATURE = 1.0
-"""Temperature for answers whose sampling is unknown: that of the model's own distribution."""
-TURNS_A_TRANSACTION = 500
+"""Temperature of answers whose sampling is unknown: that of the model's own distribution."""
+TURNS_PER_TRANSACTION = 500
 
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """A turn, and its next state (None: it has none)."""
+    """A turn that is ready to be stored, and its next state; None if it has none."""
 
     turn: NewTurn
     next_state: list[Message] | None
@@ -43,12 +43,18 @@ class ConversationTokenizer:
         self._folder = ModelFolder.read(model_path)
         self._tokenizer = Tokenizer(model_path)
         self._format = ChatFormat(self._folder, self._tokenizer)
-        self._tokenizer.read_text_as_plain(lambda: probe(self._format))  # the same way as in the gateway
+        self._tokenizer.read_text_as_plain(lambda: probe(self._format))  # as in the gateway
         self._end = self._end_of_answer()
 
     def prepare(self, conversation: Conversation, where: str) -> list[PreparedTurn]:
-        """Returns the turns of a conversation. Raises StoreError if the model's template cannot render a turn; the error
-        names the turn."""
+        """Returns the turns of a conversation.
+
+        Args:
+            where: position of the conversation, for error messages.
+
+        Raises:
+            StoreError: the chat template cannot render a turn, which the error names.
+        """
         history: list[Message] = []
         prepared = []
         for index, turn in enumerate(conversation.turns):
@@ -87,10 +93,10 @@ class ConversationTokenizer:
         session_id: str,
         person: str | None,
     ) -> NewTurn:
-        """Returns an earlier answer as a main turn: imported, or untrainable if it does not fit the context.
+        """Returns an answer as a main turn: imported, or untrainable if it exceeds the context length.
 
         Raises:
-            ClientError, StoreError: the model's template cannot render it.
+            ClientError, StoreError: the chat template cannot render the turn.
         """
         prompt_ids = self._format.render(messages, None, False)
         completion_ids = self._answer_ids(messages, answer, prompt_ids)
@@ -116,35 +122,33 @@ class ConversationTokenizer:
         )
 
     def surely_exceeds(self, messages: list[Message]) -> bool:
-        """Returns whether a history alone is certainly too long for this model. This is cheaper than rendering it."""
+        """Returns whether the messages alone certainly exceed the context length. This is cheaper than rendering
+        them."""
         return self._tokenizer.exceeds(
             [text_of(message) for message in messages], self._folder.context_length
         )
 
     def _answer_ids(self, messages: list[Message], answer: Message, prompt_ids: list[int]) -> list[int]:
-        """Returns the ids [R] of an answer, with the token that ends it. The template renders tool calls."""
+        """Returns the token ids [T] of an answer, including the token that ends it. The chat template renders tool
+        calls."""
         if not answer.get("tool_calls"):
             completion_ids = self._tokenizer.encode(text_of(answer))
             if set(completion_ids) & set(self._format.stop_ids):
-                raise StoreError(
-                    "response: it contains an end-of-turn token of the model; remove it from the text"
-                )
+                raise StoreError("response: the text contains an end-of-turn token of the model; remove it")
             return completion_ids + self._end
         try:
             whole = self._format.whole([renderable(message) for message in [*messages, answer]])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StoreError(
-                f"the chat template of this model cannot render the tool calls: {error}"
-            ) from error
+            raise StoreError(f"the model's chat template cannot render the tool calls: {error}") from error
         ends = [index for index, id_ in enumerate(whole) if id_ in self._end]
         if whole[: len(prompt_ids)] != prompt_ids or not ends or ends[-1] < len(prompt_ids):
             raise StoreError(
-                "the chat template of this model does not render these tool calls as a continuation of the prompt"
+                "the model's chat template does not render these tool calls as a continuation of the prompt"
             )
         return whole[len(prompt_ids) : ends[-1] + 1]
 
     def _end_of_answer(self) -> list[int]:
-        """Returns the token [1] that ends an answer in this model's template; [] if the template has none."""
+        """Returns the id [1] of the token that ends an answer in the chat template; [] if there is none."""
         example: list[Message] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         ids = self._format.whole(example)
         return next(([id_] for id_ in reversed(list(ids)) if id_ in self._format.stop_ids), [])
@@ -153,15 +157,15 @@ class ConversationTokenizer:
 def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> dict[str, int]:
     """Adds the conversations of a file or folder to a store. Turns that were imported before are skipped.
 
-    Everything is read, validated and tokenised before the first turn is stored. Trainable main turns with a next state
-    are judged; other turns are stored as imported, side or untrainable.
+    All files are read, validated and tokenized before the first turn is stored. Trainable main turns with a next state
+    are stored as answered, so that they are judged; others as imported, side or untrainable.
 
     Returns:
-        {"sessions": n, "known": n (turns stored before), and a count by state of the new turns}.
+        The number of sessions, of turns stored before (`known`), and of new turns by state.
 
     Raises:
-        StoreError: a line is invalid (the error names file, line and field; nothing is stored), or the database failed
-            (a second import adds the missing turns).
+        StoreError: a conversation is invalid (the error names file, line and field; nothing is stored), or the
+            database failed (importing again adds the missing turns).
         ConfigError: `model_path` is not a model.
     """
     tokenizer = ConversationTokenizer(model_path)
@@ -175,11 +179,11 @@ def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> d
 
 
 def _batches(conversations: list[list[PreparedTurn]]) -> Iterator[list[PreparedTurn]]:
-    """Yields batches of whole conversations; each but the last has at least TURNS_A_TRANSACTION turns."""
+    """Yields batches of complete conversations. Each, except the last, has at least TURNS_PER_TRANSACTION turns."""
     batch: list[PreparedTurn] = []
     for turns in conversations:
         batch += turns
-        if len(batch) >= TURNS_A_TRANSACTION:
+        if len(batch) >= TURNS_PER_TRANSACTION:
             yield batch
             batch = []
     yield batch
@@ -196,6 +200,7 @@ def _store(store: RolloutStore, prepared: PreparedTurn) -> str:
 
 
 def _state(turn: ConversationTurn) -> tuple[TurnState, str | None]:
+    """Returns the initial state of a turn, and its reason."""
     if turn.type == "side":
         return TurnState.SIDE, None
     if turn.trainable is False:
@@ -207,12 +212,12 @@ def _next_state(conversation: Conversation, index: int) -> list[Message] | None:
     turn = conversation.turns[index]
     if turn.next_state:
         return [{"role": turn.next_state_role, "content": turn.next_state}]
-    following = (later for later in conversation.turns[index + 1 :] if later.type == "main")
-    then = next(following, None)
-    return None if then is None else [{"role": "user", "content": then.prompt}]
+    later_turns = (later for later in conversation.turns[index + 1 :] if later.type == "main")
+    next_turn = next(later_turns, None)
+    return None if next_turn is None else [{"role": "user", "content": next_turn.prompt}]
 
 
 def _completion_id(session_id: str, index: int, messages: list[Any], response: str) -> str:
-    """Returns an id that depends only on the turn's content, so that a second import stores nothing twice."""
+    """Returns an id that depends only on the turn's content, so that a second import does not store the turn again."""
     data = json.dumps([session_id, index, messages, response], ensure_ascii=True).encode()
     return "import-" + hashlib.sha256(data).hexdigest()[:32]

@@ -1,1 +1,1 @@
-"""Conversation histories of other programs: detects their formats, parses and stores them."""
+"""Imports conversation histories of other programs, and exports sessions as ATIF."""

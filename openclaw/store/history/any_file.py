@@ -1,4 +1,4 @@
-"""Imports a file or folder of any kind: `python -m openclaw.store import`."""
+"""Imports a file or folder of any supported format: `python -m openclaw.store import`."""
 
 from __future__ import annotations
 
@@ -27,26 +27,32 @@ class _Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Import:
-    """A file or folder to import, and the model. `person`: the user in the logs, which contain no name."""
+    """A request to import a file or folder.
+
+    Attributes:
+        place: path, or openclaw, hermes or claude for the log folder of that program.
+        model_path: folder of the trained model; None for an exported store.
+        person: person of the turns, for logs, which do not name the user.
+    """
 
     place: str
     model_path: Path | None = None
     person: str | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Returns counts of sessions and turns; with a model also of the turns that can train it. Raises StoreError,
-        ConfigError."""
+        """Returns the number of sessions and turns, and with a model also of turns that can train it. Stores nothing.
+        Raises StoreError, ConfigError."""
 
         path = history_at(self.place)
         match _kind(path):
             case _Kind.STORE:
                 return {"files": {"store": 1}} | Counter(f"{line.kind}s" for line in checked_lines(path))
             case _Kind.CONVERSATIONS:
-                talks = [talk for _, talk in read_conversations(path)]
+                conversations = [conversation for _, conversation in read_conversations(path)]
                 return {
                     "files": {"conversations": 1},
-                    "sessions": len(talks),
-                    "turns": sum(len(one.turns) for one in talks),
+                    "sessions": len(conversations),
+                    "turns": sum(len(one.turns) for one in conversations),
                 }
             case _:
                 histories = read_histories(path)
@@ -56,27 +62,33 @@ class Import:
                     else import_histories(None, histories, self.model_path)
                 )
 
-    def into(self, opened: Callable[[], RolloutStore]) -> dict[str, Any]:
-        """Import it into the store that `opened` opens, after checking that the import can be done. Returns counts.
-        Raises StoreError, ConfigError."""
+    def into(self, open_store: Callable[[], RolloutStore]) -> dict[str, Any]:
+        """Imports the files. Returns the number of stored entries by kind.
+
+        Args:
+            open_store: opens or creates the store; called after the files and flags are checked.
+
+        Raises:
+            StoreError, ConfigError.
+        """
         path = history_at(self.place)
         kind = _kind(path)
         if kind is _Kind.STORE:
-            return dict(import_lines(opened(), path))
+            return dict(import_lines(open_store(), path))
         if self.model_path is None:
             raise ConfigError(
                 "set --model-path to the folder of the trained model: imported texts are tokenized for it"
             )
         if kind is _Kind.CONVERSATIONS:
-            return dict(import_conversations(opened(), path, self.model_path))
+            return dict(import_conversations(open_store(), path, self.model_path))
         histories = read_histories(path)
-        return import_histories(opened(), histories, self.model_path, self.person)
+        return import_histories(open_store(), histories, self.model_path, self.person)
 
 
 def _kind(path: Path) -> _Kind:
-    """Returns the kind, by the first value of the first file. An unreadable file counts as a history: the parser then
-    reports the error."""
-    file = path if path.is_file() else next(_json_files(path), None)
+    """Returns the kind of a file or folder, by the first JSON value of the first file. An unreadable file counts as a
+    history, whose parser then reports the error."""
+    file = path if path.is_file() else next(_first_json_file(path), None)
     if file is None:
         return _Kind.HISTORY
     try:
@@ -90,5 +102,5 @@ def _kind(path: Path) -> _Kind:
     return _Kind.HISTORY
 
 
-def _json_files(folder: Path) -> Any:
+def _first_json_file(folder: Path) -> Any:
     return islice(sorted(one for one in folder.iterdir() if one.suffix in (".json", ".jsonl")), 1)

@@ -1,6 +1,6 @@
-"""ATIF, Harbor's trajectory format (versions 1.0 to 1.8): a document a session, steps of system, user and agent.
+"""Reads ATIF, Harbor's trajectory format, versions 1.0 to 1.8.
 
-Reads files of other programs; `export --format atif` of the store writes them (`writing_atif.py`).
+A trajectory is a JSON document with the steps of a session, by system, user and agent. `writing_atif.py` writes them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from openclaw.store.history.past import (
 from openclaw.types import Message
 
 VERSION = "ATIF-v1.7"
-"""Version that is written."""
+"""Version that `writing_atif.py` writes."""
 
 
 def is_atif(value: object) -> bool:
-    """Returns whether a value is a trajectory."""
+    """Returns whether a JSON value is a trajectory."""
     return (
         isinstance(value, dict)
         and str(value.get("schema_version")).startswith("ATIF-v1.")
@@ -33,16 +33,20 @@ def is_atif(value: object) -> bool:
 
 
 def read_atif(value: Line, name: str) -> list[PastSession]:
-    """Returns the session of a trajectory, and those of its subagents; `name`: its id if it has none."""
+    """Returns the session of a trajectory, and those of its subagents.
+
+    Args:
+        name: id for a trajectory without an id.
+    """
     id_ = str(value.get("session_id") or value.get("trajectory_id") or name)
     entries: list[Entry] = []
     for step in value["steps"]:
         if isinstance(step, dict):
             for message in _messages(step):
-                last = entries[-1].id if entries else None
-                own = str(len(entries))
+                parent = entries[-1].id if entries else None
+                entry_id = str(len(entries))
                 learn = not step.get("is_copied_context") and step.get("llm_call_count") != 0
-                entries.append(Entry(id=own, parent=last, message=message, key=own, learn=learn))
+                entries.append(Entry(id=entry_id, parent=parent, message=message, key=entry_id, learn=learn))
     sessions = [past_session("atif", id_, entries)]
     for number, sub in enumerate(value.get("subagent_trajectories") or []):
         if is_atif(sub):
@@ -61,15 +65,15 @@ def _messages(step: Line) -> list[Message]:
         tool_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"))
         for call in step.get("tool_calls") or []
     ]
-    known = {call["id"] for call in calls}
+    call_ids = {call["id"] for call in calls}
     answer = answer_of(text, calls)
-    return [answer, *(_result(one, known) for one in results)]
+    return [answer, *(_result(one, call_ids) for one in results)]
 
 
-def _result(result: Line, known: set[str]) -> Message:
-    """Returns the message of a tool call's result; a message of the environment if it belongs to no call."""
+def _result(result: Line, call_ids: set[str]) -> Message:
+    """Returns the tool message of a result, or a user message if the result belongs to none of the calls."""
     text, id_ = _text(result.get("content")), result.get("source_call_id")
-    return result_of(id_, text) if id_ in known else {"role": "user", "content": text}
+    return result_of(id_, text) if id_ in call_ids else {"role": "user", "content": text}
 
 
 def _text(value: object) -> str:

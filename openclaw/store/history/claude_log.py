@@ -1,7 +1,8 @@
-"""Claude Code's logs: ~/.claude/projects/FOLDER/SESSION.jsonl (tested with 2.0 to 2.1).
+"""Reads logs of Claude Code 2.0 to 2.1: ~/.claude/projects/FOLDER/SESSION.jsonl.
 
-`uuid` and `parentUuid` form a tree. An answer is several lines with one `message.id`; results of parallel tool calls
-are children of different lines. Side chains (subagents) and the program's own messages are omitted.
+`uuid` and `parentUuid` form a tree. An answer consists of several lines with the same `message.id`; the results of
+parallel tool calls are children of different lines. Side chains (subagents) and messages that the program writes are
+omitted.
 """
 
 from __future__ import annotations
@@ -21,35 +22,36 @@ from openclaw.store.history.past import (
 )
 from openclaw.types import Message
 
-_OWN_WORDS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
-"""Prefixes of texts that the program writes in the user's name."""
+_PROGRAM_TEXTS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
+"""Prefixes of texts in the user role that the program writes."""
 _SYNTHETIC = "<synthetic>"
+"""Model name in answers that the program writes."""
 
 
-def is_claude(first: object) -> bool:
-    """Returns whether a line is of this format."""
-    return isinstance(first, dict) and isinstance(first.get("sessionId"), str) and "type" in first
+def is_claude(line: object) -> bool:
+    """Returns whether a JSON value is a line of this format."""
+    return isinstance(line, dict) and isinstance(line.get("sessionId"), str) and "type" in line
 
 
 def read_claude(lines: Sequence[Line]) -> list[PastSession]:
-    """Returns the session of a log; [] if it contains only subagents."""
+    """Returns the session of a log as a list of one session, whose `left_out` counts answers of subagents."""
     entries: list[Entry] = []
-    side = 0
+    side_answers = 0
     for line in lines:
         if not isinstance(line.get("uuid"), str):
             continue
         if line.get("isSidechain"):
-            side += line.get("type") == "assistant"
+            side_answers += line.get("type") == "assistant"
             continue
         entries += _entries(line)
     session_id = next(str(line["sessionId"]) for line in lines if is_claude(line))
     session = past_session("claude", session_id, entries)
-    session.left_out.update({"side": side} if side else {})
+    session.left_out.update({"side": side_answers} if side_answers else {})
     return [session]
 
 
 def _entries(line: Line) -> list[Entry]:
-    """Returns the entries of a line; each of several tool results becomes a message."""
+    """Returns the entries of a line: one for each message. Each tool result is a message."""
     id_, parent, message = line["uuid"], line.get("parentUuid"), line.get("message")
     if line.get("type") not in ("user", "assistant") or not isinstance(message, dict) or line.get("isMeta"):
         return [Entry(id=id_, parent=parent)]
@@ -61,8 +63,8 @@ def _entries(line: Line) -> list[Entry]:
     ids = [*(f"{id_}/{number}" for number in range(1, len(messages))), id_]
     if not messages:
         return [Entry(id=id_, parent=parent)]
-    ways = zip(ids, [parent, *ids], messages, strict=False)
-    return [Entry(id=own, parent=above, message=one) for own, above, one in ways]
+    links = zip(ids, [parent, *ids], messages, strict=False)
+    return [Entry(id=own_id, parent=parent_id, message=one) for own_id, parent_id, one in links]
 
 
 def _parts(message: Line, kind: str) -> list[Line]:
@@ -83,5 +85,5 @@ def _user_messages(message: Line) -> list[Message]:
         result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(message, "tool_result")
     ]
     text = CLAUDE_CODE.clean(text_of(message)).strip()
-    spoken = bool(text) and not text.startswith(_OWN_WORDS)
-    return [*results, *([{"role": "user", "content": text}] if spoken else [])]
+    is_from_user = bool(text) and not text.startswith(_PROGRAM_TEXTS)
+    return [*results, *([{"role": "user", "content": text}] if is_from_user else [])]

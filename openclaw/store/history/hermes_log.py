@@ -1,6 +1,6 @@
-"""Hermes' conversations: ~/.hermes/state.db, `hermes sessions export` and session files (tested with 0.19).
+"""Reads conversations of Hermes 0.19: ~/.hermes/state.db, exports of `hermes sessions export`, and session files.
 
-All contain OpenAI messages; the database has one a row, an export one session an object.
+All contain messages in OpenAI's format: the database one in each row, an export one session in each object.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ from openclaw.store.history.past import (
 from openclaw.types import Message
 
 _PARTS = "\0json:"
+"""Prefix of a content in the database that is a JSON list of parts."""
 _SIDE_SOURCES = ("cron", "tool", "subagent", "batch")
+"""Values of `source` for sessions without a user."""
 
 
 def is_hermes(value: object) -> bool:
-    """Returns whether a value is a session object."""
+    """Returns whether a JSON value is an exported session."""
     return isinstance(value, dict) and isinstance(value.get("messages"), list)
 
 
 def read_hermes(value: Line, name: str) -> list[PastSession]:
-    """Returns the session of an exported object; `name`: its id if it has none."""
+    """Returns the session of an exported object as a list of one session.
+
+    Args:
+        name: id for a session without an id.
+    """
     id_ = str(value.get("session_id") or value.get("id") or name)
     system = value.get("system_prompt")
     return [
@@ -44,7 +50,7 @@ def read_hermes(value: Line, name: str) -> list[PastSession]:
 
 
 def read_hermes_database(path: Path) -> list[PastSession]:
-    """Returns every session of a state.db, which is opened read-only. Raises StoreError."""
+    """Returns all sessions of a state.db, which is opened read-only. Raises StoreError if it is not one."""
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
@@ -80,7 +86,7 @@ def _session(id_: str, system: object, source: object, rows: Iterable[Line]) -> 
 
 
 def _message(row: Line) -> Message | None:
-    """Returns the message; None also for messages that the user has undone."""
+    """Returns the message of a row; None for messages that the user has undone and for unknown roles."""
     if row.get("active") == 0 and not row.get("compacted"):
         return None
     text = text_of({"content": _content(row.get("content"))})
@@ -96,7 +102,7 @@ def _message(row: Line) -> Message | None:
 
 
 def _content(value: object) -> object:
-    """Returns text, or parts as stored in the database."""
+    """Returns the content of a message: a text, or the list of parts that the database stores as JSON."""
     if isinstance(value, str) and value.startswith(_PARTS):
         try:
             return json.loads(value[len(_PARTS) :])

@@ -1,8 +1,7 @@
-"""OpenClaw's transcripts: ~/.openclaw/agents/AGENT/sessions/SESSION.jsonl (session format 3, tested with 2026.3 to
-2026.9).
+"""Reads transcripts of OpenClaw 2026.3 to 2026.9: ~/.openclaw/agents/AGENT/sessions/SESSION.jsonl, session format 3.
 
-One JSON line each: `session` first, then `message`, `compaction` and others; `id` and `parentId` form a tree. The
-system prompt is not included.
+The first JSON line is of type `session`; `message`, `compaction` and others follow. `id` and `parentId` form a tree.
+Transcripts do not contain the system prompt.
 """
 
 from __future__ import annotations
@@ -21,22 +20,23 @@ from openclaw.store.history.past import (
 )
 from openclaw.types import Message
 
-_CUT = ("error", "aborted")
+_INCOMPLETE = ("error", "aborted")
+"""Values of `stopReason` of incomplete answers."""
 
 
 def is_openclaw(first: object) -> bool:
-    """Returns whether the first line is of this format."""
+    """Returns whether a JSON value is the first line of this format."""
     return isinstance(first, dict) and first.get("type") == "session" and isinstance(first.get("id"), str)
 
 
 def read_openclaw(lines: Sequence[Line]) -> list[PastSession]:
-    """Returns the session of a transcript."""
-    entries, before = [], None
+    """Returns the session of a transcript as a list of one session."""
+    entries, previous_id = [], None
     for number, line in enumerate(lines[1:]):
         id_ = str(line.get("id") or f"line {number}")
-        parent = line.get("parentId", before)
+        parent = line.get("parentId", previous_id)
         entries.append(_entry(id_, parent, line))
-        before = id_
+        previous_id = id_
     return [past_session("openclaw", str(lines[0]["id"]), entries)]
 
 
@@ -51,7 +51,7 @@ def _entry(id_: str, parent: str | None, line: Line) -> Entry:
     message = line.get("message")
     if line.get("type") != "message" or not isinstance(message, dict):
         return Entry(id=id_, parent=parent)
-    learn = message.get("stopReason") not in _CUT
+    learn = message.get("stopReason") not in _INCOMPLETE
     return Entry(id=id_, parent=parent, message=_message(message), key=id_, learn=learn)
 
 

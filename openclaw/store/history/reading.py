@@ -1,4 +1,4 @@
-"""Detects the formats of history files and folders, and reads their sessions."""
+"""Reads the sessions of history files and folders, and detects their formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOMES = {
     "hermes": Path(".hermes") / "state.db",
     "claude": Path(".claude") / "projects",
 }
-"""Locations below the home folder, by the name that may be given instead of a path."""
+"""Histories of programs, relative to the home folder, by the name that may be used instead of a path."""
 Reader = Callable[[Line, str], list[PastSession]]
 _SUFFIXES = (".jsonl", ".json", ".db")
 _SQLITE = b"SQLite format 3\0"
@@ -35,33 +35,37 @@ KNOWN = (
 
 @dataclass
 class Histories:
-    """Sessions found; `files`: number by format, `unknown`: other files."""
+    """The sessions of one or more files, and the number of files by format ("unknown" for other formats)."""
 
     sessions: list[PastSession] = field(default_factory=list)
     files: Counter[str] = field(default_factory=Counter)
 
 
 def history_at(name: str) -> Path:
-    """Returns a path unchanged, or the location where openclaw, hermes or claude keep their histories. Raises
+    """Returns an existing path, or for the name of a program (see `HOMES`) the path of its history. Raises
     StoreError."""
     path = Path(name)
     if not path.exists() and name in HOMES:
         path = Path.home() / HOMES[name]
     if not path.exists():
         raise StoreError(
-            f"cannot read {path}: no such file or folder (the names openclaw, hermes and claude mean their log folders)"
+            f"cannot read {path}: no such file or folder; use a path, or openclaw, hermes or claude for the log folder"
+            " of that program"
         )
     return path
 
 
 def read_histories(path: Path) -> Histories:
-    """Reads a file, or every history file below a folder. Raises StoreError for a file of unknown or broken format,
-    and for a folder without histories."""
+    """Returns the sessions of a file, or of all history files below a folder.
+
+    Raises:
+        StoreError: the file has an unknown format or is broken, or the folder contains no history.
+    """
     histories = Histories()
     if path.is_file():
         kind, sessions = _read(path)
         if kind == "unknown":
-            raise StoreError(f"the format of {path} is unknown; known: {KNOWN}")
+            raise StoreError(f"{path}: unknown format; supported: {KNOWN}")
         histories.files[kind] += 1
         histories.sessions += sessions
         return histories
@@ -70,11 +74,12 @@ def read_histories(path: Path) -> Histories:
         histories.files[kind] += 1
         histories.sessions += sessions
     if not histories.sessions:
-        raise StoreError(f"{path} contains no file of a known format; known: {KNOWN}")
+        raise StoreError(f"{path}: the folder contains no file of a supported format: {KNOWN}")
     return histories
 
 
 def _read(file: Path, lenient: bool = False) -> tuple[str, list[PastSession]]:
+    """Returns format and sessions of a file. Raises StoreError for invalid JSON, unless `lenient`."""
     try:
         with file.open("rb") as opened:
             head = opened.read(len(_SQLITE))
@@ -117,8 +122,11 @@ def _each(lines: list[Line], name: str, fits: Callable[[object], bool], read: Re
 
 
 def values_of(file: Path) -> Iterator[Any]:
-    """Yields one JSON value, the items of a list, or one a line; a truncated last line is skipped. Raises StoreError,
-    OSError."""
+    """Yields the JSON values of a file: one value, the items of one list, or one value per line.
+
+    An invalid last line is skipped, because a program may still be writing it. Raises StoreError for invalid JSON in
+    other lines, and OSError.
+    """
     data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         whole = orjson.loads(data)

@@ -1,4 +1,4 @@
-"""Exchange formats: ChatGPT's export (`conversations.json`), and ShareGPT, which many data sets use."""
+"""Reads ChatGPT's export (`conversations.json`), and ShareGPT, the format of many data sets."""
 
 from __future__ import annotations
 
@@ -17,37 +17,46 @@ _TOOLS = ("tool", "function_response", "observation")
 
 
 def is_chatgpt(value: object) -> bool:
-    """Returns whether a value is a conversation of ChatGPT's export: a tree of messages."""
+    """Returns whether a JSON value is a conversation of ChatGPT's export: a tree of messages."""
     return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
 
 
 def read_chatgpt(value: Line, name: str) -> list[PastSession]:
-    """Returns the session of a conversation, including branches created by editing; `name`: its id if it has none."""
+    """Returns the session of a conversation, with all its branches, as a list of one session.
+
+    Args:
+        name: id for a conversation without an id.
+    """
     entries = [_entry(id_, node) for id_, node in value["mapping"].items() if isinstance(node, dict)]
     newest = value.get("current_node")
-    entries.sort(key=lambda entry: entry.id == newest)  # the branch with the latest end is the newest
+    # past_session takes the branch of the last leaf as the newest
+    entries.sort(key=lambda entry: entry.id == newest)
     return [past_session("chatgpt", str(value.get("conversation_id") or value.get("id") or name), entries)]
 
 
 def is_sharegpt(value: object) -> bool:
-    """Returns whether a value is a conversation with `from` and `value`."""
-    talk = value.get("conversations") if isinstance(value, dict) else None
-    return isinstance(talk, list) and any(isinstance(one, dict) and "from" in one for one in talk)
+    """Returns whether a JSON value is a ShareGPT conversation: a list of objects with `from` and `value`."""
+    messages = value.get("conversations") if isinstance(value, dict) else None
+    return isinstance(messages, list) and any(isinstance(one, dict) and "from" in one for one in messages)
 
 
 def read_sharegpt(value: Line, name: str) -> list[PastSession]:
-    """Returns the session of a conversation; `name`: its id if it has none."""
+    """Returns the session of a conversation as a list of one session.
+
+    Args:
+        name: id for a conversation without an id.
+    """
     messages: list[Message] = []
     if isinstance(system := value.get("system"), str) and system:
         messages.append({"role": "system", "content": system})
     for number, one in enumerate(value["conversations"]):
         if not isinstance(one, dict) or not isinstance(one.get("value"), str):
             continue
-        who = str(one.get("from")).lower()
-        if who in _TOOLS:
+        sender = str(one.get("from")).lower()
+        if sender in _TOOLS:
             messages.append(result_of(number, one["value"]))
-        elif who in _ROLES:
-            role = _ROLES[who]
+        elif sender in _ROLES:
+            role = _ROLES[sender]
             messages.append(
                 answer_of(one["value"], [])
                 if role == "assistant"
@@ -61,12 +70,12 @@ def _entry(id_: str, node: Line) -> Entry:
     role = (message.get("author") or {}).get("role")
     parts = (message.get("content") or {}).get("parts") or []
     text = "\n".join(part for part in parts if isinstance(part, str))
-    seen: Message | None = None
+    converted: Message | None = None
     if role == "assistant" and text and message.get("recipient", "all") == "all":
-        seen = answer_of(text, [])
+        converted = answer_of(text, [])
     elif role == "user" and text:
-        seen = {"role": "user", "content": text}
+        converted = {"role": "user", "content": text}
     elif role == "system" and text:
-        seen = {"role": "system", "content": text}
+        converted = {"role": "system", "content": text}
     parent = node.get("parent")
-    return Entry(id=str(id_), parent=str(parent) if parent else None, message=seen, key=str(id_))
+    return Entry(id=str(id_), parent=str(parent) if parent else None, message=converted, key=str(id_))

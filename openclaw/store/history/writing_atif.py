@@ -1,5 +1,4 @@
-"""Writes the store's sessions as ATIF, for other viewers: one trajectory each, with token ids, log-probs and
-rewards."""
+"""Exports sessions as ATIF trajectories, with token ids, log-probs and rewards, for viewers of other projects."""
 
 from __future__ import annotations
 
@@ -24,8 +23,12 @@ Json = dict[str, Any]
 def trajectories(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> Iterator[Json]:
-    """Yields a trajectory for every session with a main turn, oldest first; optionally only of one session or person.
-    Raises StoreError."""
+    """Yields a trajectory for every session with a main turn, oldest first. Raises StoreError.
+
+    Args:
+        session_id: export only this session.
+        person: export only turns of this person.
+    """
     for id_ in sessions_with_turns(store, session_id, person):
         lines = [line for line in exported(store, id_, person) if isinstance(line, TurnLine)]
         main = [line for line in lines if line.turn.turn_type == "main"]
@@ -34,18 +37,20 @@ def trajectories(
 
 
 def trajectory_file(session_id: str, used: set[str]) -> str:
-    """Returns a safe file name for a session id, and adds it to the `used` ones, from which it differs: clients choose
-    the ids, and several can give one name."""
-    kept = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in session_id)
-    name = kept[:150].lstrip(".") or "session"
-    others = (f"{name}-{number}" for number in itertools.count(2))
-    free = next(one for one in itertools.chain([name], others) if one.casefold() not in used)
-    used.add(free.casefold())
-    return f"{free}.json"
+    """Returns a safe file name for a session id that is not in `used`, and adds it to `used`.
+
+    Clients choose session ids, so an id may contain any characters, and several ids may map to the same name.
+    """
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in session_id)
+    name = safe[:150].lstrip(".") or "session"
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    unused = next(one for one in itertools.chain([name], numbered) if one.casefold() not in used)
+    used.add(unused.casefold())
+    return f"{unused}.json"
 
 
 def dump_trajectory(trajectory: Json, indent: bool) -> bytes:
-    """Returns JSON with a line end."""
+    """Returns a trajectory as JSON that ends with a newline."""
     return orjson.dumps(trajectory, option=(orjson.OPT_INDENT_2 if indent else 0) | orjson.OPT_APPEND_NEWLINE)
 
 
@@ -54,7 +59,7 @@ def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
     for line in lines:
         steps.add(line)
     last = lines[-1].turn
-    steps.say(last.next_state or [])
+    steps.add_messages(last.next_state or [])
     turns = [line.turn for line in lines]
     return {
         "schema_version": VERSION,
@@ -66,15 +71,18 @@ def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
             "total_completion_tokens": sum(len(turn.completion_ids) for turn in turns),
             "total_steps": len(steps.steps),
         },
-        "extra": _known(
+        "extra": _without_none(
             {"person": last.person, "group_id": last.group_id, "task_id": last.task_id, "source": last.source}
         ),
     }
 
 
 class _Steps:
-    """The steps of a trajectory. A turn that does not continue the previous one (a branch, a rewritten history) adds
-    its new messages."""
+    """Collects the steps of a trajectory.
+
+    If a turn does not continue the previous one (a branch, or a rewritten history), the messages after their common
+    beginning are added.
+    """
 
     def __init__(self) -> None:
         self.steps: list[Json] = []
@@ -83,29 +91,30 @@ class _Steps:
     def add(self, line: TurnLine) -> None:
         """Adds the messages before an answer, and the answer."""
         turn = line.turn
-        self.say(turn.messages[_common(self._written, turn.messages) :])
+        self.add_messages(turn.messages[_common_length(self._written, turn.messages) :])
         self.steps.append(_answer_step(line))
         self._written = [*turn.messages, turn.response_message]
 
-    def say(self, messages: list[Message]) -> None:
-        """Adds messages other than recorded answers; tool results are added to the step that called the tools."""
+    def add_messages(self, messages: list[Message]) -> None:
+        """Adds messages that are not answers of turns. A tool result is added to the step that called the tool."""
         for message in messages:
             text = text_of(message)
             if message["role"] == "assistant":
                 self.steps.append(
                     {"source": "agent", "message": text, "is_copied_context": True, **_calls(message)}
                 )
-            elif message["role"] == "tool" and self._took(message, text):
+            elif message["role"] == "tool" and self._add_result(message, text):
                 continue
             else:
                 role = "system" if message["role"] in ("system", "developer") else "user"
                 self.steps.append({"source": role, "message": text})
 
-    def _took(self, message: Message, text: str) -> bool:
+    def _add_result(self, message: Message, text: str) -> bool:
+        """Adds a tool result to the last step of the agent. Returns False if that step did not call the tool."""
         for step in reversed(self.steps):
             if step["source"] == "agent":
-                called = [call["tool_call_id"] for call in step.get("tool_calls", [])]
-                if message.get("tool_call_id") not in called:
+                call_ids = [call["tool_call_id"] for call in step.get("tool_calls", [])]
+                if message.get("tool_call_id") not in call_ids:
                     return False
                 results = step.setdefault("observation", {"results": []})["results"]
                 results.append({"source_call_id": message["tool_call_id"], "content": text})
@@ -113,10 +122,10 @@ class _Steps:
         return False
 
 
-def _common(earlier: list[Message], messages: list[Message]) -> int:
-    """Returns how many messages at the start of a history are already written."""
+def _common_length(written: list[Message], messages: list[Message]) -> int:
+    """Returns the number of messages at the start of a history that are already written."""
     count = 0
-    for old, new in zip(earlier, messages, strict=False):
+    for old, new in zip(written, messages, strict=False):
         if old["role"] != new["role"] or text_of(old).strip() != text_of(new).strip():
             break
         count += 1
@@ -151,8 +160,8 @@ def _answer_step(line: TurnLine) -> Json:
         "message": text_of(turn.response_message),
         **({"reasoning_content": reasoning} if reasoning else {}),
         **_calls(turn.response_message),
-        "metrics": _known(metrics),
-        "extra": _known(extra),
+        "metrics": _without_none(metrics),
+        "extra": _without_none(extra),
     }
 
 
@@ -174,5 +183,5 @@ def _call(call: Message) -> Json:
     return {"tool_call_id": str(call.get("id")), "function_name": function["name"], "arguments": arguments}
 
 
-def _known(values: Json) -> Json:
+def _without_none(values: Json) -> Json:
     return {name: value for name, value in values.items() if value is not None}

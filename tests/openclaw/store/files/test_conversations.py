@@ -182,7 +182,7 @@ def _with(**changes: object) -> dict[str, Any]:
         (_with(type="other"), r"line 2: turns\.0\.type: Input should be 'main' or 'side'"),
         (_with(trainable="yes"), r"line 2: turns\.0\.trainable: Input should be a valid boolean"),
         (_with(trainble=True), r"line 2: turns\.0\.trainble: Extra inputs are not permitted"),
-        (_with(type="side", trainable=True), r"line 2: turns\.0: .*a side turn is never trained"),
+        (_with(type="side", trainable=True), r"line 2: turns\.0: .*a side turn cannot be trained"),
         (
             {**DOCUMENTED, "turns": [{"prompt": "p", "response": "r"}]},
             r"line 2: session_id: .* is already used in .* line 1",
@@ -206,7 +206,7 @@ def test_a_file_without_conversations_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot read"):
         import_conversations(store, tmp_path / "missing.json", MODEL)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match=r"has no \.json or \.jsonl file"):
+    with pytest.raises(StoreError, match=r"contains no \.json or \.jsonl file"):
         import_conversations(store, tmp_path / "empty", MODEL)
     with pytest.raises(ConfigError, match="is not a model"):
         import_conversations(store, file, tmp_path)

@@ -79,7 +79,7 @@ def test_peoples_preferences_are_included(
     nobody = [json.loads(line) for line in lines]
     nobody[-1]["turn"]["person"] = None
     (tmp_path / "wrong.jsonl").write_text("\n".join(map(json.dumps, nobody)))
-    with pytest.raises(StoreError, match="need the person of the turn"):
+    with pytest.raises(StoreError, match="needs a person"):
         import_lines(other, tmp_path / "wrong.jsonl")
 
 
@@ -187,8 +187,8 @@ def test_an_invalid_line_is_reported_and_nothing_is_imported(
     [
         (b"not json\n", r"line 1: Invalid JSON"),
         (b'{"kind":"diary"}\n', r"line 1: .*diary"),
-        (b'{"kind":"store","format":99}\n', r"line 1: unknown format 99"),
-        (dump_line(HeaderLine()) * 2, r"line 2: kind: the first line must be of kind store"),
+        (b'{"kind":"store","format":99}\n', r"line 1: unsupported format 99"),
+        (dump_line(HeaderLine()) * 2, r'line 2: kind: must be "store" in the first line'),
         (b'{"kind":"session","session":{}}\n', r"line 1: session\.session\."),
         (b"\xff\xfe\n", r"line 1: "),
     ],

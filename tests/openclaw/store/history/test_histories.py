@@ -210,7 +210,7 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "the format of .* is unknown; known: an exported store"),
+        ("{}", "unknown format; supported: an exported store"),
         ('{"a": 1}\n{\n{}\n', "line 2: not valid JSON"),
         ("SQLite format 3\0", "is not a Hermes database"),
     ],
