@@ -1,1 +1,1 @@
-"""A terminal chat that shows how the loop uses it: python -m openclaw.chat"""
+"""A terminal chat that shows how each turn is judged and trained: `python -m openclaw.chat`."""

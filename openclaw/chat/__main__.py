@@ -1,8 +1,8 @@
-"""python -m openclaw.chat: talk to the model, and watch it learn.
+"""Chat with the served model in a terminal: `python -m openclaw.chat`.
 
-Every line that begins with / is a command: /help lists them. Without a terminal (a pipe) it answers each line of its
-input, then waits up to --wait seconds for the status of the turns. With --watch it sends nothing and reports
-the turns of all clients, such as OpenClaw's, until Ctrl-C.
+Lines that begin with / are commands; /help lists them. If stdin is not a terminal, each input line is one message; at
+the end the program waits up to --wait seconds for the status of the turns. With --watch it sends nothing, and prints
+the status of the turns of all clients, such as OpenClaw, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from openclaw.common.version import add_version
 from openclaw.common.visible import visible_line, without_controls
 from openclaw.errors import ConfigError
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings(ServerAddress):
-    """Address of the server to talk to. Raises ConfigError."""
+    """Settings of the chat, with the address of the server. Raises ConfigError."""
 
-    api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
-    person: str | None = flag(
-        None, "Name of the person who talks, for preferences, adapters and ./claw forget"
-    )
+    api_key: str | None = flag(None, "Client key of the server", env=("SGLANG_API_KEY",))
+    person: str | None = flag(None, "Your name, for preferences, adapters and ./claw forget")
     wait: float = flag(
         30.0,
-        "How long to wait for the last turns' status without a terminal, default 30",
+        "Time to wait for the status of the last turns if stdin is no terminal, default 30",
         unit="seconds",
         least=0,
     )
 
-    watch: bool = flag(False, "Follow the turns of all clients instead of chatting, until Ctrl-C")
+    watch: bool = flag(
+        False, "Print the status of the turns of all clients instead of chatting, until Ctrl-C"
+    )
     admin_key: str | None = flag(
         None,
         "Admin key of the server, for --watch (default: the key in the run folder)",
@@ -56,9 +56,11 @@ class ChatSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if the server cannot be used; 2 for an invalid command line."""
+    """Returns the exit status: 0 for success, 1 if the server rejects requests or is unreachable, 2 for an invalid
+    command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m openclaw.chat", description="Talk to the model, and watch it learn."
+        prog="python -m openclaw.chat",
+        description="Chat with the model, and see how each turn is judged and trained.",
     )
     add_version(parser)
     command_line.add_flags(parser, ChatSettings)
@@ -83,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def talk(server: Server, wait: float) -> None:
-    """Runs a chat. Raises ChatError if the server is unreachable at the start."""
+    """Runs a chat until the user leaves or the input ends. Raises ChatError if the server is unreachable at the start."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     model = server.models()[0]["id"]
     chat = Chat(
@@ -95,7 +97,7 @@ def talk(server: Server, wait: float) -> None:
     version = server.status()["weight_version"]
     console.print(f"{model} at {server.url}, version {version}, session {chat.session}")
     if sys.stdin.isatty():
-        from openclaw.chat.terminal import terminal  # a pipe needs no line editor
+        from openclaw.chat.terminal import terminal  # the line editor is not needed for a pipe
 
         terminal(chat).run()
     else:
@@ -104,41 +106,43 @@ def talk(server: Server, wait: float) -> None:
 
 
 def watch(server: Server, admin_key: str | None) -> None:
-    """Prints the status of all turns as they change. Raises ChatError if the server is unreachable at the start, and
-    KeyboardInterrupt; later it waits for the server."""
+    """Prints changes in the status of all turns until Ctrl-C.
+
+    Raises ChatError if the server is unreachable at the start; later it waits for the server. Raises KeyboardInterrupt.
+    """
     console = Console(highlight=False, markup=False, soft_wrap=True)
     turns = AllTurns(lambda: server.newest_turns(admin_key))
     console.print(
-        f"watching the turns at {server.url}, version {server.status()['weight_version']}; Ctrl-C ends it"
+        f"watching turns at {server.url}, version {server.status()['weight_version']}; press Ctrl-C to stop"
     )
-    answers = True
+    reachable = True
     for line in turns.news():
         console.print(line)
     while True:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         try:
             news = turns.news()
-        except ChatError as error:  # a server that is started again comes back
-            if answers:
-                console.print(visible_line(f"{error}; waiting for it"))
-            answers = False
+        except ChatError as error:  # the server may be restarting
+            if reachable:
+                console.print(visible_line(f"{error}; retrying until it is reachable"))
+            reachable = False
             continue
-        if not answers:
-            console.print(f"{server.url} answers again")
-        answers = True
+        if not reachable:
+            console.print(f"{server.url} is reachable again")
+        reachable = True
         for line in news:
             console.print(line)
 
 
 def wait_for_turns(chat: Chat, seconds: float) -> None:
-    """Prints changes of the turns until all have ended or the time limit is reached."""
+    """Prints changes in the status of turns until all have ended or the time limit is reached."""
     end = time.monotonic() + seconds
     while True:
         for line in chat.watch.news():
             chat.show(f"  · {line}")
         if not chat.watch.open or time.monotonic() >= end:
             return
-        time.sleep(min(LOOK_SECONDS, seconds))
+        time.sleep(min(POLL_SECONDS, seconds))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One person's conversation with the model: messages, ratings of answers, and the commands that begin with /."""
+"""A conversation with the model: messages, ratings of answers, and the commands that begin with /."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import TurnWatch
 
 HELP = """\
-/good           the last answer was good        /bad            it was bad
-/hint TEXT      what it should have done: becomes a hint for the model
-/new            a new session                   /train on|off   whether your turns are stored and trained on
-/status         the server's counts             /quit           leave (so does Ctrl-D)
+/good           rate the last answer as good    /bad            rate the last answer as bad
+/hint TEXT      what the last answer should have been like: a hint for training
+/new            start a new session             /train on|off   store and train on your turns, or not
+/status         counts of the server            /quit           leave (or Ctrl-D)
 Ctrl-C stops an answer."""
 
-SAID = {
-    "judging": "thank you: the judge now uses your rating of the answer",
+RATING_REPLIES = {
+    "judging": "thank you: your rating replaces the judge's score of the answer",
     "waiting": "thank you: your hint is used when you send the next message",
-    "recorded": "stored without effect: you rated it so before, or the answer is not trained on any more",
+    "recorded": "stored without effect: the rating is unchanged, or the answer is in training, trained or dropped",
 }
 
 
 class Chat:
-    """One person's conversation. `show` prints a line; pieces of answers go to `write`."""
+    """A conversation of one user.
+
+    Args:
+        show: prints a line.
+        write: prints a piece of an answer.
+    """
 
     def __init__(
         self, server: Server, model: str, show: Callable[[str], None], write: Callable[[str], None]
@@ -35,14 +40,16 @@ class Chat:
         self.begin()
 
     def begin(self) -> None:
-        """Begins a new session: no earlier message is sent again."""
+        """Starts a new session with an empty history."""
         self.session = uuid.uuid4().hex[:12]
         self.messages: list[dict[str, str]] = []
         self.last = ""
 
     def line(self, text: str) -> bool:
-        """Handles one input: a message of one or more lines, or a command; returns False when the person leaves.
-        Raises ChatError, and KeyboardInterrupt from an answer that is stopped."""
+        """Handles one input, a message or a command. Returns False if the user leaves.
+
+        Raises ChatError, and KeyboardInterrupt while an answer is streamed.
+        """
         text = text.strip()
         if not text:
             return True
@@ -55,7 +62,7 @@ class Chat:
         action = {"/good": self.good, "/bad": self.bad, "/hint": self.hint, "/new": self.new, "/train": self.switch,
                   "/status": self.status, "/help": self.help}.get(command)  # fmt: skip
         if action is None:
-            self.show(f"there is no command {command}; /help lists them")
+            self.show(f"unknown command {command}; /help lists all commands")
         else:
             action(rest.strip())
         return True
@@ -69,23 +76,23 @@ class Chat:
             shown = len(answer.text)
         self.write("\n")
         if answer is None:
-            raise ChatError("the server sent an empty answer")
+            raise ChatError("the server sent an empty stream")
         self.messages = [*history, {"role": "assistant", "content": answer.text}]
         self.last = answer.completion_id if self.train else ""
         if self.train:
             self.watch.add(answer.completion_id, f"answer {len(self.messages) // 2}")
 
     def good(self, _: str) -> None:
-        self._word(thumbs="up")
+        self._rate(thumbs="up")
 
     def bad(self, _: str) -> None:
-        self._word(thumbs="down")
+        self._rate(thumbs="down")
 
     def hint(self, text: str) -> None:
         if text:
-            self._word(text=text)
+            self._rate(text=text)
         else:
-            self.show("/hint needs a text: what should the answer have been like?")
+            self.show("/hint requires a text: what the answer should have been like")
 
     def new(self, _: str) -> None:
         self.server.end_session(self.session)
@@ -93,21 +100,26 @@ class Chat:
         self.show(f"new session {self.session}")
 
     def switch(self, value: str) -> None:
-        """Handles `/train off`, after which nothing is stored, and `/train on`, which begins a new session: a client
-        sends the whole history with each message, so the private part would otherwise be stored."""
+        """Handles `/train on` and `/train off`.
+
+        `/train on` starts a new session: each request contains the whole history, so private messages would be stored
+        otherwise.
+        """
         if value not in ("on", "off"):
-            self.show("/train on or /train off")
+            self.show("use /train on or /train off")
             return
         on = value == "on"
         if on == self.train:
-            self.show(f"training on your turns is {value} already")
+            self.show(f"training on your turns is already {value}")
             return
         self.train, self.last = on, ""
         if on:
             self.begin()
-            self.show(f"your turns are trained on; new session {self.session}, without your private messages")
+            self.show(
+                f"your turns are stored and trained on; new session {self.session}, without the private messages"
+            )
         else:
-            self.show("your messages are not stored or trained on, until /train on")
+            self.show("your messages are not stored or trained on until /train on")
 
     def status(self, _: str) -> None:
         status = self.server.status()
@@ -124,25 +136,24 @@ class Chat:
     def help(self, _: str) -> None:
         self.show(HELP)
 
-    def _word(self, **word: str) -> None:
+    def _rate(self, **rating: str) -> None:
         if not self.train:
-            self.show("this conversation is private: no rating of it is stored")
+            self.show("training is off, so ratings are not stored; turn it on with /train on")
         elif not self.last:
             self.show("there is no answer to rate yet")
         else:
-            self.show(SAID[self.server.feedback(self.last, **word)])
+            self.show(RATING_REPLIES[self.server.feedback(self.last, **rating)])
 
 
 def converse(chat: Chat, lines: Iterable[str]) -> None:
-    """Runs until the input ends or the user leaves. Raises KeyboardInterrupt."""
+    """Handles lines until the input ends or the user leaves. Raises KeyboardInterrupt."""
     for line in lines:
-        if not hear(chat, line):
+        if not handle(chat, line):
             return
 
 
-def hear(chat: Chat, text: str) -> bool:
-    """Handles one input; prints errors of the server. Returns False when the person leaves. Raises
-    KeyboardInterrupt."""
+def handle(chat: Chat, text: str) -> bool:
+    """Handles one input, and prints errors of the server. Returns False if the user leaves. Raises KeyboardInterrupt."""
     try:
         return chat.line(text)
     except ChatError as error:

@@ -1,4 +1,4 @@
-"""Watches the status of turns, of one chat or of all clients, and reports each change as a line of text."""
+"""Polls the status of turns, of one chat or of all clients, and describes each change in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _LOST = ("side", "aborted", "untrainable", "expired")
 
 
 class TurnWatch:
-    """Watches unfinished turns, by completion id. `ask` requests a turn's status from the server."""
+    """The turns of one chat that have not ended.
+
+    `ask` returns the status of the turn with a completion id; None while it is not stored.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -32,13 +35,13 @@ class TurnWatch:
         return len(self._names)
 
     def news(self) -> list[str]:
-        """Returns one line for each turn that has changed since the last call."""
+        """Returns one line for each turn whose status changed since the last call."""
         lines = []
         for completion_id, name in list(self._names.items()):
             status = self._ask(completion_id)
             if status is None:
                 continue
-            outcome = fate(status)
+            outcome = progress_of(status)
             if outcome != self._seen.get(completion_id):
                 self._seen[completion_id] = outcome
                 lines.append(f"{name}: {outcome}")
@@ -48,8 +51,11 @@ class TurnWatch:
 
 
 class AllTurns:
-    """The turns of all clients. `ask` returns the newest ones, newest first; turns that had ended before are not
-    reported. Warns once if most requests are greedy."""
+    """The turns of all clients.
+
+    `ask` returns the status of the newest turns, newest first. Turns that ended before the start are not reported. A
+    warning is reported once if most requests are greedy.
+    """
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask
@@ -57,7 +63,7 @@ class AllTurns:
         self._seen = {status["completion_id"]: describe(status) for status in ask() if is_over(status)}
 
     def news(self) -> list[str]:
-        """Returns one line for each turn that is new or has changed since the last call, oldest first."""
+        """Returns one line for each new or changed turn since the last call, oldest first."""
         lines = []
         turns = self._ask()
         advised = advice([one.get("unsampled") for one in turns if one["turn_type"] == "main"])
@@ -74,18 +80,19 @@ class AllTurns:
 
 
 def is_over(status: dict[str, Any]) -> bool:
+    """Returns whether the status of a turn is final."""
     return status["sample_state"] in _ENDS or (status["sample_state"] is None and status["state"] in _LOST)
 
 
 def describe(status: dict[str, Any]) -> str:
-    """Returns one line: session, type, version, score, and the turn's stage."""
+    """Returns one line about a turn: session, type, version, score and training status."""
     versions = "+".join(f"v{version}" for version in status["weight_versions"]) or "v?"
     place = f"{status['turn_type']} turn {status['turn_index']} of session {status['session_id']}"
-    return visible_line(f"{place}, written by {versions}, {fate(status)}")
+    return visible_line(f"{place}, written by {versions}, {progress_of(status)}")
 
 
-def fate(status: dict[str, Any]) -> str:
-    """Returns the status of a turn without its name: score, hints, and its stage."""
+def progress_of(status: dict[str, Any]) -> str:
+    """Returns the score, hints and training status of a turn, without its session."""
     parts = []
     if status["score"] is not None:
         reason = status.get("reason")
@@ -102,12 +109,12 @@ def _stage(status: dict[str, Any]) -> str:
     if sample == "dropped":
         return f"not trained ({status['drop_reason']})"
     if sample == "quarantined":
-        return f"not trained now, its update was rejected or undone ({status['drop_reason']})"
+        return f"in quarantine: its update was rejected or undone ({status['drop_reason']})"
     if sample is not None:
         return "waits for its batch" if sample == "ready" else "is being trained"
     if status["state"] in _LOST:
         return f"not trained ({status['state_reason'] or status['state']})"
     if status["state"] == "answered" and status["state_reason"]:
-        return f"is not judged yet: {status['state_reason']}"
-    under_way = {"captured": "waits for what you say next", "answered": "is being judged"}
-    return under_way.get(status["state"], str(status["state"]))
+        return f"not judged yet: {status['state_reason']}"
+    pending = {"captured": "waits for what you say next", "answered": "is being judged"}
+    return pending.get(status["state"], str(status["state"]))

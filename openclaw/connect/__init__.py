@@ -1,1 +1,1 @@
-"""Connects OpenClaw, or another client, with an OpenClaw-RL server: python -m openclaw.connect"""
+"""Configures OpenClaw or another client to use an OpenClaw-RL server: `python -m openclaw.connect`."""

@@ -1,8 +1,8 @@
-"""python -m openclaw.connect CLIENT: makes a client use this model, and shows how its turns will be classified.
+"""Configures a client to use this server: `python -m openclaw.connect CLIENT`.
 
-It checks the server with a side turn (never trained) and writes the client's settings file, with a backup. For
-OpenClaw it writes the provider entry and the plug-in, and lets OpenClaw validate them. --remove undoes it;
---print-only writes nothing.
+It sends a test request to the server, which is never trained on, and prints how the server classified it. Then it
+writes the settings file of the client, with a backup. For OpenClaw it also adds a plug-in, and runs OpenClaw's own
+validation. --remove undoes the changes; --print-only writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openclaw.common.version import VERSION
 from openclaw.connect import own_file
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
-from openclaw.connect.program import Program, complaint, find_program
+from openclaw.connect.program import Program, find_program, validation_error
 from openclaw.connect.settings import PRINTED, WRITTEN, ConnectSettings
 from openclaw.errors import ConfigError
 
@@ -34,19 +34,19 @@ TEST_SESSION = "openclaw-connect-test"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstWord:
-    """The positional argument: the client."""
+class ClientArgument:
+    """The positional argument: the name of the client."""
 
     name: str | None = flag(
-        None, f"one of {', '.join(NAMES)}; default openclaw", positional=True, unit="CLIENT"
+        None, f"client to connect: {', '.join(NAMES)}; default openclaw", positional=True, unit="CLIENT"
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if connecting failed; 2 for an invalid command line."""
-    about = "Connect OpenClaw, or another client, with this server."
+    """Returns the exit status: 0 for success, 1 if connecting failed, 2 for an invalid command line."""
+    about = "Configure OpenClaw, or another client, to use this server."
     parser = command_line.parser_of(ConnectSettings, "python -m openclaw.connect", about, VERSION)
-    command_line.add_flags(parser, FirstWord)
+    command_line.add_flags(parser, ClientArgument)
     args = parser.parse_args(argv)
     args.client = args.name or args.client
     settings = command_line.loaded(parser, ConnectSettings, args)
@@ -64,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def connect(settings: ConnectSettings) -> None:
-    """Checks the server, then writes or prints the settings. Raises ConfigError and ChatError."""
+    """Tests the server, then writes or prints the settings of the client. Raises ConfigError, ChatError."""
     model = check_server(settings)
     if settings.client in PRINTED:
-        # the key's variable is shown, never the key
+        # the printed settings name the variable, because they may be shared
         key = "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
         print(PRINTED[settings.client](settings.base_url, model, key), end="")
         return
@@ -91,94 +91,114 @@ def connect(settings: ConnectSettings) -> None:
     try:
         write(settings, program, new)
     except ConfigError:
-        put_back_notes(settings, earlier)
+        restore_notes(settings, earlier)
         raise
-    warn_of(settings, remarks(new, notes))
-    used = f"OpenClaw now uses {settings.provider}/{model.id}"
-    offered = f"OpenClaw now knows {settings.provider}/{model.id}"
+    print_warnings(settings, remarks(new, notes))
+    used = f"OpenClaw now uses {settings.provider}/{model.id} by default"
+    offered = f"OpenClaw now offers {settings.provider}/{model.id}"
     print(
-        f"{offered if settings.keep_model else used}. Restart its gateway if it runs: openclaw gateway restart"
+        f"{offered if settings.keep_model else used}. If its gateway is running, restart it: openclaw gateway restart"
     )
-    print("Talk to it, and watch its turns with: ./claw watch, or GET /status of the server")
+    print("To follow its turns, run: ./claw watch")
 
 
 def readable_config(settings: ConnectSettings, program: Program, snippet: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of OpenClaw. Raises ConfigError; if the file has comments, it first prints what to add by
-    hand."""
+    """Returns the settings of OpenClaw. Raises ConfigError.
+
+    If the file has comments, first prints the settings to add manually.
+    """
     try:
         return read_config(settings.config_file)
     except NotPlainJson as error:
-        problem = complaint(program, settings.config_file)
+        problem = validation_error(program, settings.config_file)
         if problem is not None:
-            raise ConfigError(f"{error}; OpenClaw rejects it too, fix it first: {problem}") from error
-        print("Add this to it by hand:", json.dumps(snippet, indent=2), sep="\n")
+            raise ConfigError(f"{error}; OpenClaw also rejects this file: {problem}") from error
+        print("Add these settings manually:", json.dumps(snippet, indent=2), sep="\n")
         raise
 
 
-def put_back_notes(settings: ConnectSettings, earlier: dict[str, Any]) -> None:
+def restore_notes(settings: ConnectSettings, earlier: dict[str, Any]) -> None:
+    """Restores the notes from before this run, after the settings could not be written."""
     if earlier:
         write_config(notes_file(settings), earlier, keep_old=False)
     else:
         notes_file(settings).unlink()
 
 
-def warn_of(settings: ConnectSettings, warnings: list[str]) -> None:
+def print_warnings(settings: ConnectSettings, warnings: list[str]) -> None:
+    """Prints warnings, also if other users can read the key in the settings file."""
     if settings.api_key and readable_by_others(settings.config_file):
-        warnings = [*warnings, f"other users can read the key in {settings.config_file}: chmod 600 it"]
+        warnings = [
+            *warnings,
+            f"other users can read the key in {settings.config_file}; run: chmod 600 {settings.config_file}",
+        ]
     for line in warnings:
         print(f"warning: {line}", file=sys.stderr)
 
 
 def check_server(settings: ConnectSettings) -> Model:
-    """Sends a side turn and prints how it was classified. Raises ChatError, and ConfigError if the context is too
-    short."""
+    """Sends a side turn, prints how it was classified, and returns the served model.
+
+    Raises ChatError; ConfigError if the context is too short for the client.
+    """
     server = Server(settings.base_url, settings.api_key)
     try:
         served = server.models()[0]
         if "max_model_len" not in served:
             raise ConfigError(
-                f"{server.url} serves {served['id']}, but is not an OpenClaw-RL server: its /v1/models names no "
-                "max_model_len"
+                f"{server.url} is not an OpenClaw-RL server: its /v1/models has no max_model_len for "
+                f"{served['id']}"
             )
         model = Model(str(served["id"]), int(served["max_model_len"]), settings.max_tokens)
-        print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
+        print(
+            f"server: {server.url} serves {model.id} with {model.context} tokens of context", file=sys.stderr
+        )
         message = [{"role": "user", "content": "Connection test: say hello."}]
         answers = list(server.chat(message, TEST_SESSION, model=model.id, max_tokens=8, turn_type="side"))
         status = server.turn(answers[-1].completion_id) if answers else None
-        seen = "it answers, but records no turns" if status is None else f"test turn: {describe(status)}"
-        print(seen, file=sys.stderr)
+        test_result = (
+            "the server answers, but does not record turns"
+            if status is None
+            else f"test turn: {describe(status)}"
+        )
+        print(test_result, file=sys.stderr)
     finally:
         server.close()
     least = LEAST_CONTEXT.get(settings.client, 0)
     if model.context < least:
         name = "OpenClaw" if settings.client == "openclaw" else settings.client
         raise ConfigError(
-            f"{name} needs {least} tokens of context, this model has {model.context}; serve another one, or "
-            "raise --context-length if the model can do more"
+            f"{name} needs {least} tokens of context, but the server allows {model.context}: serve another model, or "
+            "raise --context-length if the model supports it"
         )
     return model
 
 
 def chosen_extension(settings: ConnectSettings, program: Program) -> str | None:
-    """Returns the plug-in's folder if it is requested and can be loaded; else prints why not."""
+    """Returns the folder of the plug-in; None if it is disabled or OpenClaw is too old for it (prints a warning).
+
+    Raises ConfigError if the folder does not exist.
+    """
     if program.problem:
         print(f"warning: {program.problem}", file=sys.stderr)
     if settings.no_extension:
         return None
     if not program.can_load_plugin:
         print(
-            f"warning: OpenClaw {program.shown} cannot load the plug-in (2026.9 can); sessions are found by their "
-            "transcripts instead",
+            f"warning: OpenClaw {program.shown} cannot load the plug-in, which requires 2026.9; the server will match "
+            "sessions by their transcripts",
             file=sys.stderr,
         )
         return None
     if not EXTENSION.is_dir():
-        raise ConfigError(f"the plug-in is not at {EXTENSION}; run from a checkout, or give --no-extension")
+        raise ConfigError(
+            f"the plug-in folder {EXTENSION} does not exist: run from a checkout, or pass --no-extension"
+        )
     return str(EXTENSION)
 
 
 def addition(settings: ConnectSettings, entry: dict[str, Any], extension: str | None) -> dict[str, Any]:
-    """Returns the settings that connecting adds to empty ones; the key is not shown."""
+    """Returns the settings that connecting adds, with a placeholder for the key."""
     shown = {**entry, "apiKey": "THE SERVER'S KEY" if settings.api_key else entry["apiKey"]}
     return connected({}, settings.provider, shown, not settings.keep_model, extension, settings.replace)[0]
 
@@ -186,14 +206,14 @@ def addition(settings: ConnectSettings, entry: dict[str, Any], extension: str | 
 def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) -> None:
     """Writes openclaw.json; restores the old file if OpenClaw rejects the new one. Raises ConfigError."""
     backup = write_config(settings.config_file, content)
-    problem = complaint(program, settings.config_file)
+    problem = validation_error(program, settings.config_file)
     if problem is not None:
         restore(settings.config_file, backup)
-        if backup is not None and complaint(program, settings.config_file) is not None:
+        if backup is not None and validation_error(program, settings.config_file) is not None:
             raise ConfigError(
-                f"OpenClaw rejects {settings.config_file} even without the change, fix it first: {problem}"
+                f"OpenClaw rejects {settings.config_file} even without the change; correct it first: {problem}"
             )
-        raise ConfigError(f"OpenClaw rejects the new settings, the old ones were restored: {problem}")
+        raise ConfigError(f"OpenClaw rejects the new settings, so the old ones were restored: {problem}")
     print(f"written: {settings.config_file}" + (f", backup: {backup}" if backup else ""))
 
 
@@ -201,7 +221,7 @@ def remove(settings: ConnectSettings) -> None:
     """Undoes the changes of `connect`. Raises ConfigError if there is nothing to undo."""
     notes = read_notes(settings)
     if not notes:
-        raise ConfigError(f"nothing to undo: there is no {notes_file(settings)}")
+        raise ConfigError(f"nothing to undo: {notes_file(settings)} does not exist")
     config = read_config(settings.config_file)
     new = disconnected(config, notes)
     write(settings, find_program(), new)
@@ -209,8 +229,8 @@ def remove(settings: ConnectSettings) -> None:
     name = notes["provider"]
     left = new.get("models", {}).get("providers", {}).get(name)
     if left is not None and left != notes.get("before"):
-        warn_of(settings, [f"models.providers.{name} was changed since and was left as it is"])
-    print(f"removed what connecting with {notes['address']} had added")
+        print_warnings(settings, [f"models.providers.{name} was changed after connecting, so it was kept"])
+    print(f"removed the settings for {notes['address']}")
 
 
 def notes_file(settings: ConnectSettings) -> Path:

@@ -1,7 +1,7 @@
-"""The changes to openclaw.json, as pure functions on its content.
+"""The changes of openclaw.json, as pure functions of its content.
 
-The names are those of OpenClaw 2026.9: models.providers, agents.defaults.model.primary, plugins.load.paths,
-plugins.entries, plugins.allow. Nothing else is changed.
+Only these keys of OpenClaw 2026.9 are changed: models.providers, agents.defaults.model.primary, plugins.load.paths,
+plugins.entries, plugins.allow.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from openclaw.errors import ConfigError
 PLUGIN = "rl-training-headers"
 DEFAULT_PROVIDER = "openclaw-rl"
 _SUFFIX = "(OpenClaw-RL)"
-"""Suffix of the names of models added here."""
+"""Suffix of the display names of models that connecting adds."""
 
 Config = dict[str, Any]
 
 
 def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
-    """Returns an entry of models.providers; for a server without a key, a placeholder, which OpenClaw requires."""
+    """Returns an entry of models.providers.
+
+    For a server without a key it has a placeholder, because OpenClaw requires a key.
+    """
     return {
         "baseUrl": base_url,
         "apiKey": api_key or "no-key-needed",
@@ -50,16 +53,16 @@ def connected(
     replace: bool,
     earlier: Mapping[str, Any] | None = None,
 ) -> tuple[Config, Config]:
-    """Returns the new content, and notes of the earlier values.
+    """Returns the new content, and notes of the earlier values, with which `disconnected` undoes the change.
 
     Args:
-        default: make the model OpenClaw's default.
-        extension: folder of the plug-in, None to leave plug-ins alone.
+        default: make the model the default of OpenClaw.
+        extension: folder of the plug-in; None leaves plug-ins unchanged.
         earlier: notes of an earlier connection, which this one replaces.
 
     Raises:
-        ConfigError: the name is taken by a provider at another address and `replace` is not set, or a part of the
-            content is not an object.
+        ConfigError: a provider of this name has another address and `replace` is not set, or a part of the content is
+            not an object.
     """
     ours = _is_ours(config, earlier) and (earlier or {})["provider"] == name
     edited = config["models"]["providers"][name] if ours else None
@@ -69,8 +72,8 @@ def connected(
     known = providers.get(name)
     if known is not None and _address(known) != _address(entry) and not replace:
         raise ConfigError(
-            f"models.providers.{name} exists and points at {_address(known)}; choose another name with --provider, or "
-            "overwrite it with --replace"
+            f"models.providers.{name} already exists with the address {_address(known)}: choose another name with "
+            "--provider, or overwrite it with --replace"
         )
     notes["before"] = known
     providers[name] = _merged(edited or known, entry)
@@ -87,8 +90,10 @@ def connected(
 
 
 def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
-    """Returns the content without the changes of `connected`. Earlier values are restored. Changes by others stay,
-    such as a provider that points elsewhere now."""
+    """Returns the content without the changes of `connected`.
+
+    Earlier values are restored. Later changes by others are kept, such as a provider with a new address.
+    """
     new = copy.deepcopy(dict(config))
     name = notes["provider"]
     if _is_ours(config, notes):
@@ -111,7 +116,7 @@ def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
 
 
 def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
-    """Returns remarks on settings that prevent the connection from having an effect; the user decides about each."""
+    """Returns warnings about settings because of which OpenClaw will not use the connection."""
     lines = []
     plugins = config.get("plugins", {})
     if "extension" in notes and (plugins.get("enabled") is False or PLUGIN in (plugins.get("deny") or [])):
@@ -119,17 +124,17 @@ def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
             "plugins.enabled is false" if plugins.get("enabled") is False else f"plugins.deny names {PLUGIN}"
         )
         lines.append(
-            f"{where}, so OpenClaw will not load the plug-in; sessions are found by their transcripts"
+            f"{where}, so OpenClaw will not load the plug-in; the server will match sessions by their transcripts"
         )
     agents = config.get("agents", {}).get("list")
     own = [str(one.get("id")) for one in agents or [] if isinstance(one, dict) and one.get("model")]
     if "primary" in notes and own:
-        lines.append(f"agents with a model of their own keep it: {', '.join(own)} (agents.list)")
+        lines.append(f"these agents have their own model in agents.list, which they keep: {', '.join(own)}")
     return lines
 
 
 def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool:
-    """Returns whether the recorded provider exists and still has the address that was written."""
+    """Returns whether the provider of the notes exists and still has the address that connecting wrote."""
     if not notes:
         return False
     known = _part(copy.deepcopy(dict(config)), "models", "providers").get(notes["provider"])
@@ -137,7 +142,7 @@ def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool
 
 
 def _merged(known: object, entry: Config) -> Config:
-    """Returns the entry merged with a user's additions to the existing one: further fields, and other models."""
+    """Returns the entry, with further fields and models of the existing entry."""
     if not isinstance(known, dict):
         return entry
     (ours,) = entry["models"]
@@ -151,10 +156,10 @@ def _merged(known: object, entry: Config) -> Config:
 
 
 def _add_plugin(config: Config, provider: str, extension: str) -> bool:
-    """Adds the plug-in; returns whether it had to be added to the list of allowed plug-ins."""
+    """Adds the plug-in. Returns whether it was added to the list of allowed plug-ins."""
     paths = _part(config, "plugins", "load").setdefault("paths", [])
     if not isinstance(paths, list):
-        raise ConfigError("openclaw.json: plugins.load.paths is not a list; fix it first")
+        raise ConfigError("openclaw.json: plugins.load.paths is not a list; correct it first")
     if extension not in paths:
         paths.append(extension)
     entry = _part(config, "plugins", "entries", PLUGIN)
@@ -201,14 +206,16 @@ def _tidy(config: Config) -> None:
 
 
 def _part(config: Config, *path: str) -> Config:
-    """Returns the object at `path`, created if it is missing. Raises ConfigError if another type is there."""
+    """Returns the object at `path`, created if it is missing. Raises ConfigError if the value is not an object."""
     here = config
     for depth, key in enumerate(path):
         part = here.setdefault(key, {})
         if key == "model" and isinstance(part, str):  # short form of {"primary": ...}
             part = here[key] = {"primary": part}
         if not isinstance(part, dict):
-            raise ConfigError(f"openclaw.json: {'.'.join(path[: depth + 1])} is not an object; fix it first")
+            raise ConfigError(
+                f"openclaw.json: {'.'.join(path[: depth + 1])} is not an object; correct it first"
+            )
         here = part
     return here
 

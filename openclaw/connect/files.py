@@ -1,4 +1,4 @@
-"""Reads and writes settings files of clients without ever losing a setting."""
+"""Reads and writes settings files of clients: atomically, and with a backup."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from openclaw.errors import ConfigError
 
 
 class NotPlainJson(ConfigError):
-    """The file has comments or other syntax that OpenClaw accepts but rewriting would lose."""
+    """The file has comments or other syntax that is lost when it is rewritten as JSON."""
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Returns the content; {} if there is no file yet.
+    """Returns the content; {} if the file does not exist.
 
     Raises:
-        NotPlainJson: not JSON.
-        ConfigError: it cannot be read or is not an object.
+        NotPlainJson: the file is not JSON.
+        ConfigError: the file cannot be read, or its content is not an object.
     """
     text = read_text(file)
     if text is None:
@@ -30,16 +30,16 @@ def read_config(file: Path) -> dict[str, Any]:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise NotPlainJson(
-            f"{file} is not plain JSON (line {error.lineno}, column {error.colno}: {error.msg}); writing it back would "
+            f"{file} is not plain JSON (line {error.lineno}, column {error.colno}: {error.msg}); rewriting it would "
             "lose its comments, so it was not changed"
         ) from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{file} contains no object at its top; fix it first")
+        raise ConfigError(f"{file}: the top-level value is not an object; correct it first")
     return content
 
 
 def read_text(file: Path) -> str | None:
-    """Returns the text; None if there is no file yet. Raises ConfigError if it cannot be read."""
+    """Returns the text; None if the file does not exist. Raises ConfigError if it cannot be read."""
     try:
         return file.read_bytes().decode()
     except FileNotFoundError:
@@ -49,15 +49,17 @@ def read_text(file: Path) -> str | None:
 
 
 def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> Path | None:
-    """Like `write_text`, for JSON."""
+    """Writes content as JSON, see `write_text`."""
     return write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n", keep_old)
 
 
 def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
-    """Replaces the file atomically, with its permissions and owner; returns the backup of the previous file, if one
-    is kept. A link stays a link: its target is replaced, and the backup is next to the link.
+    """Replaces the file atomically, and keeps its permissions and owner. Returns the backup, if one was made.
 
-    Raises ConfigError if it cannot be written or is read-only; the old file then remains.
+    A symbolic link is kept: its target is replaced, and the backup is next to the link.
+
+    Raises:
+        ConfigError: the file cannot be written or is read-only; it is then unchanged.
     """
     try:
         target = file.resolve()
@@ -65,7 +67,7 @@ def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
         known = target.stat() if target.exists() else None
         if known is not None and not known.st_mode & 0o200:
             raise ConfigError(
-                f"{file} is read-only, so it was not changed; allow writing with: chmod u+w {target}"
+                f"{file} is read-only, so it was not changed; to allow changes, run: chmod u+w {target}"
             )
         backup = _backup(file) if keep_old and known is not None else None
         _replace(target, text, known)
@@ -95,7 +97,7 @@ def _replace(target: Path, text: str, known: os.stat_result | None) -> None:
 
 
 def restore(file: Path, backup: Path | None) -> None:
-    """Restores the file from before `write_config`."""
+    """Restores the file from its backup; without one, deletes it."""
     if backup is None:
         file.unlink(missing_ok=True)
     else:
@@ -113,4 +115,4 @@ def _backup(file: Path) -> Path:
         except FileExistsError:
             continue
         return backup
-    raise ConfigError(f"no name is left for a backup of {file}")
+    raise ConfigError(f"cannot back up {file}: all names for backups of this second are in use")

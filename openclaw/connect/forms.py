@@ -1,10 +1,7 @@
-"""Settings as nested values and as text. Values are set by their paths, and removed so that the earlier values are
-restored.
+"""Edits settings files in JSON, TOML and YAML, and undoes the edits.
 
-Files: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
-
-TOML and YAML are edited line by line, so comments and order stay. The result is parsed again; nothing is written
-unless it has the expected values.
+Values are set by their paths. TOML and YAML are edited line by line, so that comments and order stay. The result is
+parsed again, and written only if it has the expected values.
 """
 
 from __future__ import annotations
@@ -21,36 +18,36 @@ import yaml
 from openclaw.errors import ConfigError
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
-_REMARK = re.compile(r"\s+#[^\"']*\Z")
+_COMMENT = re.compile(r"\s+#[^\"']*\Z")
 Leaf = tuple[tuple[str, ...], Any]
 Path_ = tuple[str, ...]
 Values = Mapping[Path_, Any]
 Config = dict[str, Any]
 
 ABSENT = {"absent": True}
-"""Stands for a missing value."""
+"""Marks a missing value in notes."""
 
 
 class NotEditable(ConfigError):
-    """The file cannot be changed without losing something."""
+    """The file cannot be changed without losing content."""
 
 
 def parse(text: str, form: str) -> Config:
-    """Parses text. Raises NotEditable if it is invalid, or is JSON with comments."""
+    """Returns the parsed text. Raises NotEditable if it is invalid or is JSON with comments."""
     try:
         if form == "json":
             content = json.loads(text) if text.strip() else {}
         else:
             content = tomllib.loads(text) if form == "toml" else yaml.safe_load(text) or {}
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise NotEditable(f"it cannot be read as {form.upper()}: {str(error).splitlines()[0]}") from error
+        raise NotEditable(f"it is not valid {form.upper()}: {str(error).splitlines()[0]}") from error
     if not isinstance(content, dict):
-        raise NotEditable("it is not a set of names and values")
+        raise NotEditable("its top-level value is not a mapping")
     return content
 
 
 def edit(text: str, form: str, new: Config) -> str:
-    """Returns the text with the content `new`. Raises NotEditable."""
+    """Returns the text changed so that its content is `new`. Raises NotEditable."""
     old = parse(text, form)
     if form == "json":
         return text if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
@@ -67,7 +64,7 @@ def edit(text: str, form: str, new: Config) -> str:
     except NotEditable:
         right = False
     if not right:
-        raise NotEditable(f"its {form.upper()} is written in a way that cannot be changed line by line")
+        raise NotEditable(f"its {form.upper()} syntax does not allow changes line by line")
     return edited
 
 
@@ -80,7 +77,7 @@ def _leaves(config: Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
 
 
 class _Lines:
-    """The lines of a file: sections are tables in TOML, and blocks below top-level keys in YAML."""
+    """The lines of a file. Sections are tables in TOML, and blocks below top-level keys in YAML."""
 
     def __init__(self, text: str, form: str) -> None:
         self._toml = form == "toml"
@@ -90,20 +87,21 @@ class _Lines:
         return "\n".join(self._lines) + "\n" if self._lines else ""
 
     def put(self, path: tuple[str, ...], value: Any) -> None:
+        """Sets a value: replaces its line, or adds one to its section."""
         start, end = self._section(path[:-1])
         at = self._line_of(path[-1], start, end)
         if at is not None:
             old = self._lines[at]
-            remark = _REMARK.search(old)
-            self._lines[at] = _indent(old) + self._line(path[-1], value) + (remark[0] if remark else "")
+            comment = _COMMENT.search(old)
+            self._lines[at] = _indent(old) + self._line(path[-1], value) + (comment[0] if comment else "")
             return
-        written = [index for index in range(start, end) if _says(self._lines[index])]
+        written = [index for index in range(start, end) if _has_content(self._lines[index])]
         inner = "" if self._toml or not path[:-1] else "  "
         inner = _indent(self._lines[written[0]]) if written else inner
         self._lines.insert(written[-1] + 1 if written else start, inner + self._line(path[-1], value))
 
     def remove(self, path: tuple[str, ...]) -> None:
-        """Removes a value, and parents that become empty."""
+        """Removes a value, and its section if that becomes empty."""
         start, end = self._section(path[:-1])
         at = self._line_of(path[-1], start, end)
         if at is None:
@@ -115,8 +113,10 @@ class _Lines:
                 self._lines.pop(start - 2)
 
     def _section(self, path: tuple[str, ...]) -> tuple[int, int]:
-        """Returns the first line after the section's head and the line after its last; a missing section is
-        appended."""
+        """Returns the first line after the header of a section, and the line after its last one.
+
+        A missing section is appended.
+        """
         if not path:
             ends = (
                 index
@@ -156,7 +156,8 @@ class _Lines:
         return next((index for index in range(start, end) if re.match(quoted, self._lines[index])), None)
 
     def _line(self, name: str, value: Any) -> str:
-        """Returns a line; texts, numbers and booleans have the same syntax in JSON, TOML and YAML."""
+        """Returns a line with a value; strings, numbers and booleans have JSON syntax, which is also valid TOML and
+        YAML."""
         return f"{_name(name)}{' = ' if self._toml else ': '}{json.dumps(value, ensure_ascii=False)}"
 
 
@@ -164,8 +165,8 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _says(line: str) -> bool:
-    """Returns whether a line is more than a comment."""
+def _has_content(line: str) -> bool:
+    """Returns whether a line is neither empty nor a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
@@ -174,8 +175,7 @@ def _name(name: str) -> str:
 
 
 def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
-    """Returns the new content, and notes of the earlier values: (path, value or ABSENT), in the order of the
-    changes."""
+    """Returns the new content, and notes of the earlier values: (path, value or ABSENT), in the order of the changes."""
     new, before = copy.deepcopy(config), []
     for path, value in values.items():
         here = new
@@ -190,21 +190,21 @@ def put_in(config: Config, values: Values) -> tuple[Config, list[list[Any]]]:
 
 
 def take_out(config: Config, values: Values, before: list[list[Any]]) -> tuple[Config, list[str]]:
-    """Returns the previous content, and the names of values that others have changed meanwhile, which are kept."""
-    new, stayed = copy.deepcopy(config), []
+    """Returns the previous content, and the names of values that were changed by others meanwhile, which are kept."""
+    new, kept = copy.deepcopy(config), []
     for path, old in reversed(before):
         here = _parent(new, path)
         name = path[-1]
         if here is None or name not in here:
             continue
-        ours = values.get(tuple(path), {})  # an object created for our values must be empty by now
+        ours = values.get(tuple(path), {})  # objects that were created for the values are empty by now
         if here[name] != ours:
-            stayed += [".".join(path)] if tuple(path) in values else []
+            kept += [".".join(path)] if tuple(path) in values else []
         elif old == ABSENT:
             here.pop(name)
         else:
             here[name] = old
-    return new, stayed
+    return new, kept
 
 
 def _parent(config: Config, path: list[str]) -> Config | None:

@@ -1,7 +1,7 @@
-"""Connects a client through its own settings file, and undoes it.
+"""Connects a client through its own settings file, and undoes the connection.
 
-A copy of the original file stays next to it. If the file was not changed since, undoing restores the copy byte for
-byte; else it removes our entries and leaves the rest.
+A backup of the original file is next to it. If the file was not changed since, undoing restores the backup byte for
+byte. Else it removes only the values that connecting wrote.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOTES = "openclaw-rl-connect.json"
 NO_KEY = "no-key-needed"
 
 
-def place(own: OwnFile, environ: Mapping[str, str]) -> Path:
-    """Returns the settings file of a client."""
+def settings_file(own: OwnFile, environ: Mapping[str, str]) -> Path:
+    """Returns the path of the settings file of a client."""
     folder = Path(own.folder).expanduser()
     for name, inner in reversed(own.variables):
         folder = Path(environ[name]).expanduser() / inner if environ.get(name) else folder
@@ -37,7 +37,7 @@ def connect(settings: ConnectSettings, model: Model) -> None:
     """Writes or prints the settings. Raises ConfigError."""
     own, name = WRITTEN[settings.client], settings.client
     if settings.keep_model and not own.has_default:
-        raise ConfigError(f"{name} supports only one model: remove --keep-model")
+        raise ConfigError(f"--keep-model cannot be used with {name}, which supports only one model")
     link = Link(
         settings.base_url, settings.api_key or NO_KEY, model, settings.provider, not settings.keep_model
     )
@@ -45,35 +45,37 @@ def connect(settings: ConnectSettings, model: Model) -> None:
     if settings.print_only:
         print(_shown(own, values, settings.api_key), end="")
         return
-    file = place(own, os.environ)
+    file = settings_file(own, os.environ)
     earlier, text = read_config(file.with_name(NOTES)), read_text(file)
     try:
         config = _without(parse(text or "", own.form), earlier)
         new, before = put_in(config, values)
         edited = edit(text or "", own.form, new)
     except NotEditable as error:
-        print("Add this to it by hand:", _shown(own, values, settings.api_key), sep="\n", end="")
+        print(
+            f"Add these settings to {file} manually:", _shown(own, values, settings.api_key), sep="\n", end=""
+        )
         raise ConfigError(f"{file}: {error}; it was not changed") from error
     if not settings.replace:
-        _check_free(file, before, values, link)
-    _write(file, text, edited, earlier, {"values": _listed(values), "before": before})
+        _check_provider(file, before, values, link)
+    _write(file, text, edited, earlier, {"values": _as_list(values), "before": before})
     if settings.api_key and readable_by_others(file):
-        print(f"warning: other users can read the key in {file}: chmod 600 it", file=sys.stderr)
+        print(f"warning: other users can read the key in {file}; run: chmod 600 {file}", file=sys.stderr)
     if shutil.which(own.start) is None:
-        print(f"warning: {own.start} is not on PATH; install it to use this", file=sys.stderr)
-    print(f"{name} now {'uses' if link.default else 'knows'} {model.id}: start it with {own.start}")
-    print("Talk to it, and watch its turns with: ./claw watch, or GET /status of the server")
+        print(f"warning: {own.start} is not on PATH; install it", file=sys.stderr)
+    print(f"{name} now {'uses' if link.default else 'offers'} {model.id}; start it with: {own.start}")
+    print("To follow its turns, run: ./claw watch")
 
 
 def remove(name: str) -> None:
     """Undoes the changes of `connect`. Raises ConfigError if there is nothing to undo."""
     own = WRITTEN[name]
-    file = place(own, os.environ)
+    file = settings_file(own, os.environ)
     notes = read_config(file.with_name(NOTES))
     if not notes:
-        raise ConfigError(f"nothing to undo: there is no {file.with_name(NOTES)}")
+        raise ConfigError(f"nothing to undo: {file.with_name(NOTES)} does not exist")
     text = read_text(file)
-    stayed: list[str] = []
+    kept: list[str] = []
     backup = Path(notes["backup"]) if notes["backup"] else None
     if text is not None and _digest(text) == notes["digest"] and (backup is None or backup.exists()):
         if backup is None:
@@ -82,20 +84,24 @@ def remove(name: str) -> None:
             write_text(file, backup.read_bytes().decode(), keep_old=False)
     elif text is not None:
         try:
-            new, stayed = take_out(parse(text, own.form), _values(notes), notes["before"])
+            new, kept = take_out(parse(text, own.form), _values(notes), notes["before"])
             write_text(file, edit(text, own.form, new))
         except NotEditable as error:
             raise ConfigError(
-                f"{file}: {error}; undo the change by hand{'' if backup is None else f', the backup is {backup}'}"
+                f"{file}: {error}; undo the change manually{'' if backup is None else f', the backup is {backup}'}"
             ) from error
     file.with_name(NOTES).unlink()
-    for one in stayed:
-        print(f"warning: {one} was changed since and stays as it is", file=sys.stderr)
-    print(f"removed what connecting had written into {file}")
+    for one in kept:
+        print(f"warning: {one} was changed after connecting, so it was kept", file=sys.stderr)
+    print(f"removed the settings of this server from {file}")
 
 
 def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Config) -> None:
-    """Writes the notes first, so that each change can be undone. Without a digest, only our own values are removed."""
+    """Writes the settings and the notes.
+
+    The notes are written first, so that each change can be undone. Notes without a digest remove only the written
+    values.
+    """
     untouched = bool(earlier) and text is not None and _digest(text) == earlier["digest"]
     write_config(file.with_name(NOTES), {**notes, "digest": "", "backup": None}, keep_old=False)
     backup = write_text(file, edited)
@@ -106,13 +112,13 @@ def _write(file: Path, text: str | None, edited: str, earlier: Config, notes: Co
     print(f"written: {file}" + (f", backup: {backup}" if backup else ""))
 
 
-def _check_free(file: Path, before: list[list[Any]], values: Values, link: Link) -> None:
+def _check_provider(file: Path, before: list[list[Any]], values: Values, link: Link) -> None:
     """Raises ConfigError if the provider exists with another address."""
     for path, old in before:
         ours = values.get(tuple(path))
         if link.provider in path and ours == link.base_url and old not in (ABSENT, ours):
             raise ConfigError(
-                f"{file}: {'.'.join(path)} points at {old}; choose another name with --provider, or overwrite it with "
+                f"{file}: {'.'.join(path)} is already {old}: choose another name with --provider, or overwrite it with "
                 "--replace"
             )
 
@@ -122,12 +128,12 @@ def _without(config: Config, notes: Config) -> Config:
 
 
 def _shown(own: OwnFile, values: Values, key: str | None) -> str:
-    """Returns the settings that connecting adds to empty ones; the key is not shown."""
+    """Returns the settings that connecting adds, with a placeholder for the key."""
     hidden = {path: "THE SERVER'S KEY" if key and value == key else value for path, value in values.items()}
     return edit("", own.form, put_in({}, hidden)[0])
 
 
-def _listed(values: Values) -> list[list[Any]]:
+def _as_list(values: Values) -> list[list[Any]]:
     return [[list(path), value] for path, value in values.items()]
 
 

@@ -1,4 +1,4 @@
-"""The OpenClaw program on this machine: its version and its own report of its settings."""
+"""The OpenClaw program on this machine: its version, and its validation of settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST_FOR_PLUGIN = (2026, 9)
-"""OpenClaw 2026.3 has no API for a plug-in to wrap a provider's calls."""
+"""Older versions, such as 2026.3, have no API for plug-ins that wrap requests to a provider."""
 OLDEST_THAT_VALIDATES = (2026, 3)
 SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Program:
-    """The installed OpenClaw; `version` is (year, month, ...), () if unknown; `problem`: why it does not run."""
+    """The installed OpenClaw.
+
+    `version`: (year, month, ...), () if unknown; `problem`: why it cannot be run.
+    """
 
     path: str | None
     version: tuple[int, ...] = ()
@@ -24,7 +27,7 @@ class Program:
 
     @property
     def can_load_plugin(self) -> bool:
-        """Returns whether it can; True also if OpenClaw is not installed here or does not report its version."""
+        """Returns whether this version can load the plug-in; True if the version is unknown."""
         return not self.version or self.version[:2] >= OLDEST_FOR_PLUGIN
 
     @property
@@ -33,23 +36,26 @@ class Program:
 
 
 def find_program() -> Program:
-    """Finds the program on PATH."""
+    """Returns the OpenClaw program on PATH."""
     path = shutil.which("openclaw")
     if path is None:
         return Program(
             None,
-            problem="openclaw is not on PATH; install it with: npm install -g openclaw (it needs Node 24)",
+            problem="openclaw is not on PATH; install it with: npm install -g openclaw (requires Node 24)",
         )
     code, text = _run([path, "--version"])
     if code != 0:
-        return Program(path, problem=f"{path} does not run, so its version and settings were not checked: "
-                       f"{_first_lines(text)} (OpenClaw needs a current Node on PATH)")  # fmt: skip
+        return Program(path, problem=f"{path} cannot be run, so its version and settings were not checked: "
+                       f"{_first_lines(text)} (OpenClaw requires a current Node on PATH)")  # fmt: skip
     match = re.search(r"(\d{4})\.(\d+)\.(\d+)", text)
     return Program(path, tuple(map(int, match.groups())) if match else ())
 
 
-def complaint(program: Program, config: Path) -> str | None:
-    """Returns OpenClaw's complaint about its settings; None if it has none, is not installed, or is too old to ask."""
+def validation_error(program: Program, config: Path) -> str | None:
+    """Returns the error of OpenClaw's validation of a settings file.
+
+    None if the file is valid, or if OpenClaw is not installed or too old to validate.
+    """
     too_old = program.version and program.version[:2] < OLDEST_THAT_VALIDATES
     if program.path is None or program.problem or too_old:
         return None
@@ -62,7 +68,7 @@ def _run(command: list[str], **variables: str) -> tuple[int, str]:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return 1, f"{' '.join(command)} did not answer within {SECONDS} s"
+        return 1, f"{' '.join(command)} timed out after {SECONDS} s"
     return done.returncode, done.stdout + done.stderr
 
 

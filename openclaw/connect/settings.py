@@ -1,4 +1,4 @@
-"""Flags and variables of `python -m openclaw.connect`."""
+"""Flags and environment variables of `python -m openclaw.connect`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from openclaw.common.address import ServerAddress
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
 WRITTEN = {client.name: client.own_file for client in CLIENTS if client.own_file is not None}
-"""Clients whose settings are written, in addition to OpenClaw's."""
+"""Clients whose settings file is written, in addition to OpenClaw."""
 PRINTED = {client.name: client.settings for client in CLIENTS if client.settings is not None}
-"""Clients whose settings are printed, to be copied."""
+"""Clients whose settings are only printed, to be copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectSettings(ServerAddress):
-    """The client to connect, and the server. Raises ConfigError."""
+    """Settings: the client to connect, and the server. Raises ConfigError."""
 
     api_key: str | None = flag(
         None,
@@ -27,7 +27,7 @@ class ConnectSettings(ServerAddress):
     )
     openclaw_config: str | None = flag(
         None,
-        "OpenClaw's settings, default openclaw.json in OpenClaw's state folder",
+        "OpenClaw's settings file, default openclaw.json in its state folder",
         env=("OPENCLAW_CONFIG_PATH",),
         unit="path",
     )
@@ -46,12 +46,12 @@ class ConnectSettings(ServerAddress):
     )
     keep_model: bool = flag(False, "Do not make this model the client's default")
     no_extension: bool = flag(False, "Do not add the plug-in with session and turn type headers")
-    replace: bool = flag(False, "Replace a provider of this name with another URL")
+    replace: bool = flag(False, "Overwrite a provider of this name that has another URL")
     remove: bool = flag(False, "Undo the changes of an earlier run")
-    print_only: bool = flag(False, "Print the settings, write nothing")
+    print_only: bool = flag(False, "Print the settings instead of writing them")
     client: str = flag(
         "openclaw",
-        f"Whose settings, also as the first word; those of {', '.join(PRINTED)} are only printed",
+        f"Client to connect, same as CLIENT; settings of {', '.join(PRINTED)} are only printed",
         choices=("openclaw", *WRITTEN, *PRINTED),
     )
 
@@ -70,5 +70,5 @@ class ConnectSettings(ServerAddress):
 
     @property
     def base_url(self) -> str:
-        """Returns the address with /v1."""
+        """Returns the address of the API, with /v1."""
         return self.address().rstrip("/").removesuffix("/v1") + "/v1"

@@ -1,1 +1,1 @@
-"""The HTTP surface: OpenAI's routes, health, status and administration."""
+"""HTTP routes of the gateway: the API dialects, health, status and administration."""

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI app: routes, middleware, error responses."""
+"""The gateway as an ASGI application: routes, middleware and error responses."""
 
 from __future__ import annotations
 
@@ -48,8 +48,15 @@ log = logging.getLogger(__name__)
 
 
 def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
-    """Returns the gateway as an ASGI app over engines, which need not be running yet. `launched_url`: address of the
-    engine launched by the gateway. Raises ConfigError, StoreError."""
+    """Returns the gateway as an ASGI application.
+
+    Args:
+        engine_urls: addresses of the engines, which need not be running yet.
+        launched_url: address of the engine that the gateway itself launched.
+
+    Raises:
+        ConfigError, StoreError.
+    """
     settings = with_admin_key(settings)
     recorder = None
     if settings.buffer is not None:
@@ -85,7 +92,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.state.views = ViewSource.of(app.state.gateway, app.state.metrics.registry)
     app.state.started = time.time()
     app.state.launched_url = launched_url
-    app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
+    app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_error_response)
     app.add_middleware(RequestGuard, settings=settings)
     if settings.cors_origin:
         app.add_middleware(Cors, origins=settings.cors_origin)
@@ -105,27 +112,27 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(records.router)
     app.include_router(progress.router)
     app.include_router(changes.router)
-    app.add_exception_handler(ClientError, _failure)
-    app.add_exception_handler(StoreError, _failure)
+    app.add_exception_handler(ClientError, _error_response)
+    app.add_exception_handler(StoreError, _error_response)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unforeseen_error)
+    app.add_exception_handler(Exception, _internal_error)
     return app
 
 
-async def _failure(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientError):
         answer = _json(error.status, error.body_for(request.url.path))
         if error.retry_after is not None:
             answer.headers["retry-after"] = str(round(error.retry_after))
         return answer
     log.error("%s %s: %s", request.method, request.url.path, error)
-    message = "the rollout store cannot be used; nothing is wrong with the request"
+    message = "the rollout store is not available; the request is valid and can be sent again"
     failed = ClientError(message, code="store_error", status=500, kind="server_error")
     return _json(500, failed.body_for(request.url.path))
 
 
-async def _unforeseen_error(request: Request, error: Exception) -> Response:
-    message = "internal server error; see the log of the gateway"
+async def _internal_error(request: Request, error: Exception) -> Response:
+    message = "internal server error; the gateway's log has the details"
     failed = ClientError(message, code="internal_error", status=500, kind="server_error")
     return _json(500, failed.body_for(request.url.path))
 

@@ -1,4 +1,4 @@
-"""Authentication: named keys for clients; for administration another key, or the local user."""
+"""Authentication: named keys for clients; the administrator has another key, or is the server's own user."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from openclaw.http.limits import Guesses
 from openclaw.settings import LOOPBACK, Settings
 
 LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
-"""Domains that are never used for internet sites."""
+"""Top-level domains of local networks; they never resolve to internet sites."""
 
-RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"})
-"""Headers that proxies add, besides x-forwarded-*."""
+PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"})
+"""Headers that proxies add, in addition to x-forwarded-*."""
 
 
 READING = ("GET", "HEAD", "OPTIONS")
 INSIDE = "openclaw.inside"
-"""Key of a request's scope that clients cannot set: the request comes from this process itself."""
+"""Key in the ASGI scope of requests that this process sends to itself; clients cannot set it."""
 
 _NO_HOST = frozenset("@/\\?#")
 
@@ -38,8 +38,10 @@ class Administered(Protocol):
 
 
 def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
-    """Returns the name of the client key in a request's headers, "" for the one without a name; None if there is
-    none. Every key is compared, each in constant time."""
+    """Returns the name of the client key in the headers, "" for the key without a name, None without a valid key.
+
+    The time does not depend on the keys: all are compared, each in constant time.
+    """
     token = _token(_authorization(headers))
     matching = None
     for name, key in settings.client_keys:
@@ -49,8 +51,11 @@ def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
 
 
 def check_client(request: Request, settings: Settings) -> None:
-    """Raises ClientError: 401 if client keys are set and the request has none; 403 for a web page of another site if
-    none are set."""
+    """Raises ClientError unless the client may use the API.
+
+    401: client keys are set, and the request has none of them. 403: no keys are set, and the request comes from a web
+    page of another site or has an unknown host name.
+    """
     if settings.client_keys:
         if key_name(request.headers, settings) is None:
             raise _unauthorized("client key (SGLANG_API_KEY or OPENCLAW_API_KEYS)")
@@ -61,19 +66,24 @@ def check_client(request: Request, settings: Settings) -> None:
 
 
 def check_admin(request: Request, settings: Administered) -> None:
-    """Raises ClientError (401, 403; 429 after many wrong keys) unless the request has the admin key; if none is set,
-    unless a local program of this server's user sent it directly."""
+    """Raises ClientError unless the request comes from the administrator.
+
+    With an admin key set: 401 without it, 429 after many wrong ones. Without one: 403 unless a local program of the
+    server's own user sent the request directly.
+    """
     if settings.admin_key is not None:
         if not is_admin_key(request, _token(_authorization(request.headers)), settings.admin_key):
-            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY, or the text of admin.key in its run folder)")
+            raise _unauthorized(
+                "admin key (OPENCLAW_ADMIN_KEY, or the content of admin.key in its run folder)"
+            )
         return
-    relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
+    relayed = any(name in PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers)
     asked = _asked_host(request)
-    here = asked in LOOPBACK or _is_address(asked)  # otherwise another site may have pointed its name here
+    here = asked in LOOPBACK or _is_address(asked)  # another host name may be DNS rebinding
     if relayed or not here or not _is_own_user(request):
         message = (
-            "without OPENCLAW_ADMIN_KEY only the server's own user may administer it, directly from this machine; "
-            "set OPENCLAW_ADMIN_KEY to allow it with a key"
+            "without OPENCLAW_ADMIN_KEY, only programs of the server's own user on its machine may use /admin; set "
+            "OPENCLAW_ADMIN_KEY to allow other clients with this key"
         )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     _check_origin(request)
@@ -82,8 +92,10 @@ def check_admin(request: Request, settings: Administered) -> None:
 
 
 def is_admin_key(request: Request, token: bytes, key: str) -> bool:
-    """Returns whether this is the admin key; counts wrong ones. Raises ClientError (429) after too many from the
-    client's address."""
+    """Returns whether a token is the admin key, and counts wrong tokens.
+
+    Raises ClientError (429) after too many wrong tokens from the address of the client.
+    """
     if not token:
         return False
     guesses: Guesses = request.app.state.guesses
@@ -96,8 +108,10 @@ def is_admin_key(request: Request, token: bytes, key: str) -> bool:
 
 
 def _is_own_user(request: Request) -> bool:
-    """Returns whether the client is a local process of this process's user; if the kernel cannot identify the user,
-    whether it is local."""
+    """Returns whether the client is a local process of this process's user.
+
+    If the kernel cannot identify the user, every local process counts.
+    """
     if request.scope.get(INSIDE) is True:
         return True
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -109,21 +123,24 @@ def _is_own_user(request: Request) -> bool:
 
 
 def _check_same_origin(request: Request) -> None:
-    """Rejects cross-origin requests of browsers, including other ports of this machine, on which any program may
-    serve pages."""
+    """Raises ClientError (403) for cross-origin requests of browsers.
+
+    Other ports of this machine are other origins, because any program may serve pages there.
+    """
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
     own = origin is None or origin.partition("//")[2] == request.headers.get("host")
     if site not in ("same-origin", "none") or not own:
-        message = (
-            "web pages of other addresses cannot administer this server without a key; set OPENCLAW_ADMIN_KEY"
-        )
+        message = "web pages of other origins cannot use /admin without a key; set OPENCLAW_ADMIN_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 
 def _check_origin(request: Request) -> None:
-    """Rejects browser requests to a gateway without keys, unless the page is from this machine or from the requested
-    address itself; a host name could point here by DNS rebinding."""
+    """Raises ClientError (403) for requests that pages of other sites send to a gateway without keys.
+
+    Pages of this machine are allowed, and pages of the requested address if it is an IP address: a host name could be
+    DNS rebinding.
+    """
     origin = request.headers.get("origin")
     if origin is None:
         return
@@ -135,15 +152,16 @@ def _check_origin(request: Request) -> None:
 
 
 def _check_host(request: Request, settings: Settings) -> None:
-    """Without a key, rejects a host name that could be pointed at this machine (DNS rebinding), which would let a
-    page of that site in. Also rejects requests that a browser marks as cross-site."""
+    """Raises ClientError (403) for a host name that could resolve to this machine by DNS rebinding.
+
+    Also for requests that a browser marks as cross-site. Only for gateways without keys.
+    """
     asked = _asked_host(request)
     if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
         message = (
             "the Host header is not a valid host name"
             if asked is None
-            else f"a server without a key rejects the unknown host name {asked!r}: set SGLANG_API_KEY, or add the "
-            "name to ALLOWED_HOSTS"
+            else f"unknown host name {asked!r}: add it to ALLOWED_HOSTS, or set SGLANG_API_KEY to require a key"
         )
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     if request.headers.get("sec-fetch-site") == "cross-site" and "origin" not in request.headers:
@@ -152,22 +170,23 @@ def _check_host(request: Request, settings: Settings) -> None:
 
 
 def is_own_name(host: str) -> bool:
-    """Returns whether no internet site can have this name: an address, a name without a dot, or one of a local
-    domain."""
+    """Returns whether no internet site can have this host name.
+
+    True for IP addresses, names without a dot, and names in local domains.
+    """
     return (
         host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
     )
 
 
 def _asked_host(request: Request) -> str | None:
-    """Returns the requested host name; None for an ambiguous Host header, which two programs could parse
-    differently."""
+    """Returns the requested host name; None if the Host header could be parsed in different ways."""
     host = request.headers.get("host", "127.0.0.1")
     return None if set(host) & _NO_HOST else _host(f"//{host}")
 
 
 def _host(url: str) -> str | None:
-    """Returns the host of a URL; None if there is none, or if it is not a URL."""
+    """Returns the host of a URL; None if it has none or is invalid."""
     try:
         return urlsplit(url).hostname
     except ValueError:
@@ -183,7 +202,7 @@ def _is_address(host: str | None) -> bool:
 
 
 def _authorization(headers: Mapping[str, str]) -> str:
-    """Returns the Authorization header, or Anthropic's x-api-key as one."""
+    """Returns the Authorization header; without one, the x-api-key header of Anthropic clients as a bearer token."""
     header = headers.get("authorization")
     return header if header is not None else f"Bearer {headers.get('x-api-key', '')}"
 
@@ -194,7 +213,5 @@ def _token(authorization: str) -> bytes:
 
 
 def _unauthorized(what: str) -> ClientError:
-    message = (
-        f"Incorrect API key provided, or none: send 'Authorization: Bearer KEY' with the server's {what}"
-    )
+    message = f"missing or incorrect API key: send 'Authorization: Bearer KEY' with the server's {what}"
     return ClientError(message, code="invalid_api_key", status=401, kind="authentication_error")

@@ -1,7 +1,7 @@
-"""Access of browsers: who may read and change stored data, and response headers.
+"""Access of browsers to stored data, and the headers of responses to them.
 
-Reading needs the admin key, as a header or as the login cookie; if none is set, only this machine may read. Changes
-are accepted from the page itself or from a program: requests that another site triggers are rejected.
+Reading requires the admin key, in a header or as the login cookie; without an admin key, only local processes may read.
+Changes are accepted from the page itself or from a program, not from other sites.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Headers of every response for browsers: only this server's files may be loaded and run."""
+"""Headers of every response to a browser; scripts and styles are loaded only from this server."""
 
 COOKIE = "openclaw_page"
-PASS_SECONDS = 12 * 3600
+LOGIN_SECONDS = 12 * 3600
 """Seconds for which a login is valid."""
 
 
 def check_reader(request: Request) -> None:
-    """Raises ClientError (401, 403) unless the request may read stored data."""
+    """Raises ClientError (401, 403) unless the client may read stored data."""
     fetched = request.headers.get("sec-fetch-mode", "navigate") != "navigate"
     if fetched and request.headers.get("sec-fetch-site") == "cross-site":
-        raise _foreign()
+        raise _cross_site()
     source = source_of(request)
-    if source.admin_key is not None and is_pass(request.cookies.get(COOKIE, ""), source.admin_key):
+    if source.admin_key is not None and is_login(request.cookies.get(COOKIE, ""), source.admin_key):
         return
     check_admin(request, source)
 
 
 def check_change(request: Request) -> None:
-    """Like `check_reader`; also rejects cross-origin requests. Raises ClientError (401, 403)."""
+    """Raises ClientError (401, 403) unless the client may change stored data."""
     check_same_origin(request)
     check_reader(request)
 
@@ -59,17 +59,17 @@ def check_same_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if site != "same-origin" or (origin is not None and _netloc(origin) != request.headers.get("host")):
-        raise _foreign()
+        raise _cross_site()
 
 
-def new_pass(admin_key: str, now: float | None = None) -> str:
-    """Returns the login cookie: its expiry time, signed with the key."""
-    until = str(int((time.time() if now is None else now) + PASS_SECONDS))
+def new_login(admin_key: str, now: float | None = None) -> str:
+    """Returns the value of a login cookie: its expiry time, signed with the admin key."""
+    until = str(int((time.time() if now is None else now) + LOGIN_SECONDS))
     return f"{until}.{_signature(until, admin_key)}"
 
 
-def is_pass(value: str, admin_key: str) -> bool:
-    """Returns whether a cookie is a valid login."""
+def is_login(value: str, admin_key: str) -> bool:
+    """Returns whether a cookie is a valid login that has not expired."""
     until, _, signature = value.partition(".")
     right = hmac.compare_digest(signature.encode(), _signature(until, admin_key).encode())
     return right and until.isdecimal() and int(until) > time.time()
@@ -86,6 +86,6 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-def _foreign() -> ClientError:
+def _cross_site() -> ClientError:
     message = "requests from other web sites are rejected"
     return ClientError(message, code="forbidden", status=403, kind="permission_error")

@@ -1,4 +1,4 @@
-"""Lets web pages of configured origins use the API from a browser."""
+"""CORS: web pages of the configured origins may use the API from a browser."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 API = ("/v1/", "/sessions/")
-"""Routes available to such pages; administration and this server's own page are not."""
+"""Prefixes of the routes available to these pages; administration and the page are excluded."""
 
 
 class Cors:
-    """Middleware for cross-origin requests. Answers preflight requests for pages of these origins, and adds the
-    headers to responses."""
+    """Middleware that answers CORS preflight requests of the configured origins, and adds CORS headers to responses."""
 
     def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
         self._app = app

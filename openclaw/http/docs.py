@@ -1,4 +1,4 @@
-"""GET /docs: the OpenAPI document as one page without network, scripts or key."""
+"""GET /docs: the OpenAPI document as one HTML page, which needs no scripts, network access or key."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 GROUPS = (
-    ("Talk", "/v1"),
-    ("Talk, with the session in the path", "/sessions"),
+    ("Chat", "/v1"),
+    ("Chat with the session id in the path", "/sessions"),
     ("Administration", "/admin"),
     ("Health", "/"),
 )
@@ -59,6 +59,7 @@ _ROW = Markup("<tr><td><code>{}</code></td><td>{}</td><td>{}</td></tr>\n")
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
+    """Returns the documentation page."""
     base = f"{request.url.scheme}://{request.headers.get('host', '')}"
     document = request.app.openapi()
     page = _PAGE.format(
@@ -87,7 +88,7 @@ def _routes(document: Json, group: list[tuple[str, Json]]) -> Iterator[Markup]:
 
 
 def _fields(document: Json, operation: Json) -> Markup:
-    """Returns the fields of a request as a table."""
+    """Returns the fields of a request as an HTML table."""
     rows = [
         _ROW.format(one["name"], _kind(one.get("schema", {})), f"in the {one['in']}")
         for one in operation.get("parameters", [])
@@ -107,7 +108,7 @@ def _resolved(document: Json, schema: Json) -> Json:
 
 
 def _kind(schema: Json) -> str:
-    """Returns a short description of a schema: types, allowed values, bounds."""
+    """Returns a short description of a JSON schema: types, allowed values, bounds."""
     choices = schema.get("oneOf") or schema.get("anyOf")
     if choices:
         return " or ".join(dict.fromkeys(_kind(one) for one in choices))

@@ -1,4 +1,4 @@
-"""Limits of one client: requests a minute, wrong keys a minute, open requests and bytes."""
+"""Limits for each client: requests a minute, wrong keys a minute, open requests and their bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from openclaw.errors import ClientError
 
 REMEMBERED_CLIENTS = 10_000
 WRONG_KEYS_A_MINUTE = 10
-"""Wrong admin keys allowed a minute, from one address."""
+"""Wrong admin keys that one address may send in a minute."""
 RETRY_SECONDS = 1.0
 IPV6_NETWORK_BITS = 64
-"""Prefix length of an IPv6 network that one client controls."""
+"""Prefix length of the IPv6 network that is counted as one client."""
 
 
 def network_of(address: str) -> str:
-    """Returns the address part that identifies a client: an IPv4 address, or the network of an IPv6 one."""
+    """Returns the address of a client for limits: an IPv4 address, or the network of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -36,7 +36,7 @@ class RateLimit:
     """A token bucket for each client.
 
     Args:
-        per_minute: requests a minute, also in one burst; 0: no limit.
+        per_minute: requests a minute, and the most in one burst; 0: no limit.
     """
 
     def __init__(self, per_minute: float) -> None:
@@ -45,7 +45,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Takes a token; returns 0 if the request is allowed, else the seconds until it is."""
+        """Takes a token. Returns 0 if the request is allowed, else the seconds until the next token."""
         if not self._per_second:
             return 0.0
         tokens = self._tokens(client)
@@ -56,7 +56,7 @@ class RateLimit:
         return self._seconds(tokens)
 
     def wait(self, client: str) -> float:
-        """Returns the same without taking a token."""
+        """Returns the seconds until the next token, 0 if there is one, without taking it."""
         return self._seconds(self._tokens(client)) if self._per_second else 0.0
 
     def _tokens(self, client: str) -> float:
@@ -69,14 +69,16 @@ class RateLimit:
 
 
 class Guesses:
-    """Limits key guessing: after several wrong keys from an address, no key from it is compared, not even the right
-    one."""
+    """Limits the guessing of keys.
+
+    After too many wrong keys, all keys from that address are rejected for a while, even the right one.
+    """
 
     def __init__(self, per_minute: float = WRONG_KEYS_A_MINUTE) -> None:
         self._limit = RateLimit(per_minute)
 
     def check(self, address: str) -> None:
-        """Raises ClientError (429) after too many wrong keys."""
+        """Raises ClientError (429) after too many wrong keys from this address."""
         if wait := self._limit.wait(network_of(address)):
             raise ClientError(
                 f"too many wrong admin keys from this address; try again in {wait:g} seconds",
@@ -84,13 +86,13 @@ class Guesses:
             )  # fmt: skip
 
     def count(self, address: str) -> None:
-        """Counts a wrong key."""
+        """Counts a wrong key from this address."""
         self._limit.take(network_of(address))
 
 
 @dataclass(eq=False)
 class Share:
-    """The open requests and bytes of one client, with their limits; 0: no limit."""
+    """Open requests and bytes of one client, with their limits (0: no limit)."""
 
     most_requests: int
     most_bytes: int
@@ -98,27 +100,27 @@ class Share:
     bytes: int = 0
 
     def check(self, more: int = 0) -> None:
-        """Raises ClientError (429) if the limits are exceeded, or would be with `more` requests."""
+        """Raises ClientError (429) if `more` additional requests would exceed a limit."""
         for have, most, what in (
             (self.requests + more, self.most_requests, "open requests (MAX_OPEN_REQUESTS)"),
             (self.bytes, self.most_bytes, "bytes in open requests (MAX_OPEN_BYTES)"),
         ):
             if most and have > most:
                 raise ClientError(
-                    f"Too many requests: more than {most} {what} from this key or address; try again when some end",
+                    f"too many requests: this key or address has more than {most} {what}; try again when one is finished",
                     code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
                 )  # fmt: skip
 
 
 class Shares:
-    """The shares of all clients with open requests; idle clients use no memory."""
+    """The shares of all clients that have open requests. Idle clients use no memory."""
 
     def __init__(self, most_requests: int, most_bytes: int) -> None:
         self._most = most_requests, most_bytes
         self._open: WeakValueDictionary[str, Share] = WeakValueDictionary()
 
     def of(self, client: str) -> Share:
-        """Returns the share of a client, kept while any of its requests uses it."""
+        """Returns the share of a client; it exists while one of its requests uses it."""
         share = self._open.get(client)
         if share is None:
             share = self._open[client] = Share(*self._most)

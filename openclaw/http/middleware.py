@@ -1,12 +1,12 @@
-"""The middleware layers that every request passes before its route, outermost first.
+"""Middleware for all requests, outermost first.
 
-* `HttpProtocol`: uvicorn's HTTP with limits on headers and on the time that they take.
-* `AccessLog`: one line a request in the log: method, path, status, time, tokens, session. No content, query, key, person.
-* `RequestGuard`: size of the body, rate, what a client has open, timeouts; it adds the sender as headers.
-* `FastRoute`: bypasses FastAPI routing for the hottest path.
+* `HttpProtocol`: the HTTP parser of uvicorn, with limits on the size and time of headers.
+* `AccessLog`: logs a line for each request: method, path, status, time, tokens, session; never content, keys or persons.
+* `RequestGuard`: limits body size, rate, open requests and time; adds headers that identify the client.
+* `FastRoute`: bypasses FastAPI routing for the most frequent path.
 
-Checks of bytes, addresses and times go here; checks of what a body means go to its dialect or to the gateway. Plain ASGI:
-it costs a few microseconds a request and a fraction of one a streamed chunk.
+It checks bytes, addresses and times. The dialects and the gateway validate the content of bodies. Plain ASGI: it costs
+a few microseconds a request, and less than one for each streamed chunk.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_HEAD = 64 << 10
-"""Bytes of address, headers, trailers and chunk extensions."""
+"""Most bytes of URL, headers, trailers and chunk extensions of a request."""
 _HEADER_OVERHEAD = len(b": \r\n")
-_TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
-_TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
-_REFUSAL = (
+_HEADERS_TOO_LARGE_BODY = b'{"error":{"message":"URL and headers are longer than %d bytes",' % LONGEST_HEAD
+_HEADERS_TOO_LARGE_BODY += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
+_HEADERS_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
 )
-_REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
+_HEADERS_TOO_LARGE += b"content-length: %d\r\n\r\n%s" % (
+    len(_HEADERS_TOO_LARGE_BODY),
+    _HEADERS_TOO_LARGE_BODY,
+)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection, with a limit on bytes outside bodies: URL, headers, trailers, chunk extensions.
+    """A connection with a limit on the bytes outside bodies: URL, headers, trailers, chunk extensions.
 
-    Bytes of an incomplete or complete head are counted; above the limit the connection is closed. A connection
-    without a complete head within `head_seconds` of its start is closed too, because idle connections use up file
-    descriptors.
+    Above the limit the connection is closed. It is also closed if no complete headers arrive within `head_seconds`,
+    because idle connections use file descriptors.
     """
 
     head_seconds = 60.0
@@ -81,7 +83,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        else:  # it has sent its next request before reading this answer
+        else:  # the client pipelines: it sent its next request before this response was complete
             self._wait_for_head()
 
     def on_message_begin(self) -> None:
@@ -95,7 +97,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._reject()
 
     def send_400_response(self, msg: str) -> None:
-        """Closes a connection whose bytes cannot be parsed, or whose head `on_headers_complete` rejected."""
+        """Closes a connection whose bytes cannot be parsed, or whose headers are too long."""
         if self._refused:
             self._reject()
         else:
@@ -104,7 +106,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _reject(self) -> None:
         log.info("connection closed: request headers exceed %d bytes", LONGEST_HEAD)
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(_REFUSAL)
+            self.transport.write(_HEADERS_TOO_LARGE)
         self.transport.close()
 
     def on_headers_complete(self) -> None:
@@ -114,7 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
         )
         if length > LONGEST_HEAD:
             self._refused = True
-            raise ValueError(length)  # ends the parsing; `send_400_response` is called then
+            raise ValueError(length)  # the parser stops and calls `send_400_response`
         self._unread = 0
         super().on_headers_complete()
 
@@ -128,22 +130,22 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def protocol_for(seconds: float) -> type[HttpProtocol]:
-    """Returns the protocol with another `head_seconds`."""
+    """Returns a protocol class with another `head_seconds`."""
     return type("HttpProtocol", (HttpProtocol,), {"head_seconds": seconds})
 
 
 access_log = logging.getLogger("openclaw.access")
 
 QUIET = ("/healthz", "/readyz", "/health", "/metrics", "/status", "/v1/turns/", "/admin/", "/static/")
-"""Paths that programs poll: logged at level debug."""
-LEFT = 499
-"""Status for a client that disconnected before the response began."""
+"""Paths that programs poll; their requests are logged at level debug."""
+CLIENT_CLOSED = 499
+"""Logged status of a request whose client disconnected before the response began, as in nginx."""
 _KEY = "openclaw.access"
 
 
 @dataclass
 class Access:
-    """A route's data about a running request, for the log."""
+    """Data that a route adds to the log line of its request."""
 
     session: str = ""
     prompt_tokens: int = 0
@@ -151,13 +153,13 @@ class Access:
 
 
 def access_of(scope: MutableMapping[str, Any]) -> Access:
-    """Returns the access record of a request that is logged; otherwise a record that is never read."""
+    """Returns the log record of a request; an unused record if the request is not logged."""
     access = scope.get(_KEY)
     return access if isinstance(access, Access) else Access()
 
 
 class AccessLog:
-    """Outermost middleware, so that rejections by the others are logged too."""
+    """Logs a line for each request. It is the outermost middleware, so that rejected requests are logged too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -167,16 +169,16 @@ class AccessLog:
         if scope["type"] != "http" or not access_log.isEnabledFor(level):
             await self.app(scope, receive, send)
             return
-        access, status, began = Access(), LEFT, time.perf_counter()
+        access, status, began = Access(), CLIENT_CLOSED, time.perf_counter()
 
-        async def send_noting_status(message: Message) -> None:
+        async def send_and_record_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app({**scope, _KEY: access}, receive, send_noting_status)
+            await self.app({**scope, _KEY: access}, receive, send_and_record_status)
         except Exception:
             status = 500
             raise
@@ -196,17 +198,17 @@ def _line(scope: Scope, status: int, seconds: float, access: Access) -> str:
 
 
 LIMITED = ("/v1/", "/sessions/")
-"""Paths on which the rate is limited."""
+"""Path prefixes with a rate limit."""
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/metrics", "/status"})
-"""Paths that are answered regardless of a client's limits."""
-ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
-ONCE |= {b"x-train", b"x-memory", b"x-session-id", b"x-session-done", b"x-turn-type"}
-"""Headers that may occur only once: with two, this server and a proxy before it could use different ones."""
+"""Paths that are exempt from the limits on open requests."""
+UNIQUE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-length"})
+UNIQUE |= {b"x-train", b"x-memory", b"x-session-id", b"x-session-done", b"x-turn-type"}
+"""Headers that must not occur twice: a proxy and this server could use different values."""
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 
 
 class RequestGuard:
-    """Middleware that enforces limits and adds the sender. Rejections are OpenAI error objects."""
+    """Middleware that enforces limits and adds the identity of the client. Errors are OpenAI error objects."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -235,11 +237,11 @@ class RequestGuard:
             try:
                 await self._app(scope, body.receive, reader.send)
             except ClientDisconnect:
-                log.info("a client disconnected before its request was complete")
+                log.info("client disconnected before its request was complete")
             except asyncio.CancelledError:
-                if not reader.gave_up:
+                if not reader.timed_out:
                     raise
-                log.info("connection closed: the client stopped reading")
+                log.info("connection closed: the client did not read the response within CLIENT_TIMEOUT")
 
     def _check_rate(self, scope: Scope, name: str | None) -> None:
         if not scope["path"].startswith(LIMITED):
@@ -247,14 +249,16 @@ class RequestGuard:
         wait = self._rate.take(_client(scope, name))
         if wait:
             raise ClientError(
-                f"Rate limit reached: more than {self._settings.rate_limit:g} requests a minute; try again in "
+                f"rate limit exceeded: more than {self._settings.rate_limit:g} requests a minute; try again in "
                 f"{wait:g} seconds",
                 code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=wait,
             )  # fmt: skip
 
     def _share(self, scope: Scope, name: str | None) -> Share:
-        """Returns the share of open requests of a client. Administration and the page have a separate share, so that
-        a client which exhausts one can still use the other. Raises ClientError (429) if all of it is in use."""
+        """Returns the share of open requests of a client. Raises ClientError (429) if it is used up.
+
+        Administration and the page have a separate share, so that API requests cannot block them.
+        """
         if scope["path"] in PROBES:
             return Share(0, 0)
         client = _client(scope, name)
@@ -269,7 +273,7 @@ class RequestGuard:
 
 
 class _Body:
-    """Limits size and time of a request's body; while entered, the request counts in its client's share."""
+    """Limits the size and time of a request body. The request counts in its share until the response has ended."""
 
     def __init__(self, receive: Receive, settings: Settings, share: Share) -> None:
         self._receive = receive
@@ -305,19 +309,22 @@ class _Body:
 
 
 class _Reader:
-    """Cancels the request of a client that does not read: one send has waited for the time-out. The connection's
-    buffers bound the memory for a slow client: while they are full, nothing more is taken from the engine."""
+    """Cancels the request of a client that does not read the response for `timeout` seconds.
+
+    The buffers of the connection limit the memory that a slow client uses: while they are full, the gateway reads no
+    more tokens from the engine.
+    """
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send = send
         self._timeout = timeout
         self._since: float | None = None
-        self.gave_up = False
+        self.timed_out = False
 
     def __enter__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._timer = self._loop.call_later(self._timeout, self._look)
+        self._timer = self._loop.call_later(self._timeout, self._check_progress)
 
     def __exit__(self, *about: object) -> None:
         self._timer.cancel()
@@ -327,17 +334,17 @@ class _Reader:
         await self._send(message)
         self._since = None
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         waited = 0.0 if self._since is None else self._loop.time() - self._since
         if waited < self._timeout:
-            self._timer = self._loop.call_later(self._timeout - waited, self._look)
+            self._timer = self._loop.call_later(self._timeout - waited, self._check_progress)
         elif self._task is not None:
-            self.gave_up = True
+            self.timed_out = True
             self._task.cancel()
 
 
 def _client(scope: Scope, name: str | None) -> str:
-    """Returns the client for rate limits: the key's name, or the address if no key is required."""
+    """Returns the name of a client for limits: that of its key, else its address."""
     client = scope.get("client")
     return f"key {name}" if name is not None else f"address {network_of(client[0] if client else '')}"
 
@@ -357,16 +364,20 @@ async def _refuse(scope: Scope, send: Send, error: ClientError) -> None:
 
 
 def check_once(scope: Scope) -> None:
-    """Raises ClientError (400) for a duplicate header that must be unique."""
-    names = [name for name, _ in scope["headers"] if name in ONCE]
+    """Raises ClientError (400) if a header that must be unique occurs twice."""
+    names = [name for name, _ in scope["headers"] if name in UNIQUE]
     if len(names) > len(set(names)):
         twice = next(name for name in names if names.count(name) > 1).decode()
-        raise ClientError(f"the request has more than one {twice} header", code="invalid_header")
+        raise ClientError(
+            f"the request has more than one {twice} header; send it once", code="invalid_header"
+        )
 
 
 def with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
-    """Returns the headers with the client's address and the name of its key; headers of these names from the client
-    are removed."""
+    """Returns the headers with the address of the client and the name of its key.
+
+    Headers of these names that the client sent are removed.
+    """
     client = scope.get("client")
     kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
     kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
@@ -378,8 +389,12 @@ Failure = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class FastRoute:
-    """Middleware that sends POST requests for the paths of `handlers` directly to their handlers; `failure` creates
-    error responses."""
+    """Middleware that calls the handlers of some POST routes directly.
+
+    Args:
+        handlers: handler by path.
+        failure: creates the response for an error.
+    """
 
     def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failure: Failure) -> None:
         self._app = app

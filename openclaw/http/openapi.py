@@ -1,4 +1,4 @@
-"""OpenAPI schemas of the requests that chat_request.py validates by hand. Other fields are ignored."""
+"""OpenAPI schemas of the requests that chat_request.py validates. Unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -164,14 +164,16 @@ def _operation(about: str, body: Json, streams: bool = True) -> Json:
         "description": about,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
-            "200": {"description": "the answer, whole or streamed", "content": content},
+            "200": {"description": "the response, complete or streamed", "content": content},
             **dict.fromkeys(("400", "401", "403", "404", "413", "429"), wrong),
         },
     }
 
 
-CHAT = _operation("OpenAI's chat completions, streamed (server-sent events) or whole.", _CHAT)
-COMPLETION = _operation("OpenAI's completions of texts or token ids.", _COMPLETION)
-RESPONSE = _operation("OpenAI's Responses: items in, items out; Codex uses it.", _RESPONSE)
-ANTHROPIC = _operation("Anthropic's messages; Claude Code uses it.", _ANTHROPIC)
-COUNT_TOKENS = _operation("How many tokens the prompt of such a request has.", _COUNT, streams=False)
+CHAT = _operation("OpenAI Chat Completions, streamed (server-sent events) or complete.", _CHAT)
+COMPLETION = _operation("OpenAI Completions; prompts are texts or token ids.", _COMPLETION)
+RESPONSE = _operation("OpenAI Responses; used by Codex.", _RESPONSE)
+ANTHROPIC = _operation("Anthropic Messages; used by Claude Code.", _ANTHROPIC)
+COUNT_TOKENS = _operation(
+    "Returns the number of prompt tokens of an Anthropic Messages request.", _COUNT, streams=False
+)

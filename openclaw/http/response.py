@@ -1,4 +1,4 @@
-"""Runs the exchanges of one request and writes their answers in its dialect."""
+"""Runs the generations of a request, and writes the response in the format of its API dialect."""
 
 from __future__ import annotations
 
@@ -27,43 +27,50 @@ from openclaw.http.middleware import access_of
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 10.0
-"""Seconds after which a stream with held-back tokens (an incomplete tool call) sends an empty event: clients abort
-streams without events, some after 60 seconds."""
+"""Seconds without visible tokens (a tool call in progress) after which a stream sends an empty event.
+
+Some clients abort a stream after 60 seconds without an event.
+"""
 
 
 class Dialect(Protocol):
-    """Writes an answer in the format of one API: events if it is streamed, else one body.
+    """The response format of one API: a stream of events, or one body.
 
-    `index` is the number of the exchange within the request.
+    `index` is the number of the answer within the request.
     """
 
     def start(self) -> bytes:
-        """Returns bytes sent before the first chunk."""
+        """Returns the bytes to send before the first chunk."""
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
-        """Returns the bytes that a chunk adds; empty if none of it may be visible yet."""
+        """Returns the bytes for a chunk; empty if none of its text may be sent yet."""
 
     def waiting(self, index: int) -> bytes:
         """Returns an event without content, which keeps the stream alive."""
 
     def finished(self, index: int, answer: Completion) -> bytes:
-        """Returns bytes sent when one exchange is finished and stored."""
+        """Returns the bytes to send when an answer is complete and stored."""
 
     def end(self) -> bytes:
-        """Returns bytes sent when all are finished."""
+        """Returns the bytes to send when all answers are complete; without streaming, the whole body."""
 
     def failure(self, error: ClientError) -> bytes:
-        """Returns an error inside a running stream."""
+        """Returns an error as an event of a running stream."""
 
     def error_body(self, error: ClientError) -> dict[str, Any]:
-        """Returns an error as the whole response."""
+        """Returns an error as the body of a response."""
 
 
 async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, kind: str) -> list[Exchange]:
-    """Returns the exchanges of a request, one for each requested answer, all in one session, each a separate turn.
-    The next request of the conversation shows which of them it continues. `kind`: prefix of their ids.
+    """Returns one exchange for each requested answer (`n`); all belong to one session, each to a turn of its own.
 
-    Raises ClientError, StoreError.
+    The next request of the conversation shows which of the answers it continues.
+
+    Args:
+        kind: prefix of the completion ids.
+
+    Raises:
+        ClientError, StoreError.
     """
     opening = _opening(gateway, request)
     exchanges: list[Exchange] = []
@@ -78,19 +85,23 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, ki
 
 
 def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
-    """Returns the ids that start an answer which must be a tool call. Raises ClientError if the model's format has no
-    such start."""
+    """Returns the token ids at which a required tool call starts; [] if none is required.
+
+    Raises ClientError if the tool-call format of the model has no fixed start.
+    """
     if request.forced_tool is None:
         return []
     text = gateway.format.family.forced_call(request.forced_tool or None)
     if text is None:
-        message = "tool_choice: this model's format of tool calls supports only none and auto"
+        message = (
+            "tool_choice must be none or auto: the tool-call format of this model supports no other value"
+        )
         raise ClientError(message, "tool_choice", "unsupported_value")
     return gateway.tokenizer.encode_markup(text)
 
 
 class AnswerResponse(Response):
-    """Runs exchanges while their client is connected; a disconnect cancels them."""
+    """A response that runs its exchanges while the client is connected, and cancels them after a disconnect."""
 
     def __init__(
         self, request: Request, exchanges: Sequence[Exchange], dialect: Dialect, streamed: bool
@@ -139,20 +150,20 @@ class AnswerResponse(Response):
         except StoreError as error:
             outcome = "not_stored"
             log.error("answer %s was not stored: %s", self._exchanges[0].turn.completion_id, error)
-            message = "the answer could not be recorded; nothing is wrong with the request"
+            message = "the answer could not be stored; the request is valid and can be sent again"
             await self._fail(send, ClientError(message, code="not_stored", status=500, kind="server_error"))
         except OSError:
             pass  # the client disconnected; the exchange has stored its tokens
-        except Exception:  # an internal error ends this answer, with an error that the client can parse
+        except Exception:  # the client gets an error object instead of a closed connection
             outcome = "internal_error"
             log.exception("answer %s failed", self._exchanges[0].turn.completion_id)
-            message = "internal server error; see the log of the gateway"
+            message = "internal server error; the gateway's log has the details"
             await self._fail(send, ClientError(message, code=outcome, status=500, kind="server_error"))
         finally:
             self._metrics.answers.labels(outcome).inc()
 
     async def _run_all(self, send: Send) -> None:
-        """Runs all exchanges. Raises the first error once all have ended."""
+        """Runs all exchanges. Raises the first error after all have ended."""
         if len(self._exchanges) == 1:
             await self._run(0, send)
             return
@@ -180,7 +191,7 @@ class AnswerResponse(Response):
         async with self._running.place(exchange.turn.turn_type):
             answer = await exchange.run(on_chunk)
         if exchange.unfulfilled(answer):
-            _say_unfulfilled((exchange.request.forced_tool or "any tool")[:100])
+            _warn_unfulfilled((exchange.request.forced_tool or "any tool")[:100])
         data = self._opening() + self._dialect.finished(index, answer)
         if data and self._streamed:
             await self._emit(send, data)
@@ -191,14 +202,14 @@ class AnswerResponse(Response):
         self._access.completion_tokens += len(exchange.generation.ids)
 
     def _opening(self) -> bytes:
-        """Returns the start of a stream, once."""
+        """Returns the start of a stream the first time, then nothing."""
         if self._opened or not self._streamed:
             return b""
         self._opened = True
         return self._dialect.start()
 
     async def _emit(self, send: Send, data: bytes, more: bool = True) -> None:
-        """Sends events of a stream, one at a time."""
+        """Sends events of a stream; concurrent answers take turns."""
         self._emitted = time.perf_counter()
         async with self._sending:
             if not self._begun:
@@ -207,7 +218,7 @@ class AnswerResponse(Response):
             await send({"type": "http.response.body", "body": on_one_line(data), "more_body": more})
 
     async def _fail(self, send: Send, error: ClientError) -> None:
-        """Sends an error object; in a running stream, as its last event."""
+        """Sends an error object; in a running stream, as the last event."""
         if self._begun:
             await self._emit(send, self._dialect.failure(error), more=False)
         else:
@@ -220,10 +231,10 @@ _UNICODE_LINE_ENDS = tuple(
 
 
 def on_one_line(events: bytes) -> bytes:
-    """Escapes Unicode line ends in the JSON of events.
+    """Returns events with the Unicode line ends in their JSON escaped.
 
-    In server-sent events only CR and LF end a line. Clients that split by Python's `str.splitlines`, such as httpx's
-    `iter_lines`, would break at the others.
+    In server-sent events only CR and LF end a line. Clients that use `str.splitlines` of Python, such as `iter_lines`
+    of httpx, would also split at the others.
     """
     for mark, spelled in _UNICODE_LINE_ENDS:
         if mark in events:
@@ -239,9 +250,9 @@ _STREAM_HEADERS = [
 
 
 @lru_cache(maxsize=100)
-def _say_unfulfilled(tool: str) -> None:
+def _warn_unfulfilled(tool: str) -> None:
     log.warning(
-        "a client required a call of %s, but the model wrote no valid one: the answer is text, "
+        "tool_choice required a call of %s, but the model generated no valid call: the answer is text, "
         'with "tool_choice_fulfilled": false',
         tool,
     )

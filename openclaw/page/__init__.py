@@ -1,1 +1,1 @@
-"""The page: an agent's turns and learning, for people; the same data as JSON under /admin."""
+"""A web page with an agent's turns and learning; the same data is available as JSON under /admin."""

@@ -1,4 +1,4 @@
-"""The page of a run that has ended, or that has no gateway: `python -m openclaw.page RUN_DIR`."""
+"""Serves the page of a run that has ended, or that runs without a gateway: `python -m openclaw.page RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -34,21 +34,30 @@ PORT = 30080
 
 @dataclass(frozen=True, kw_only=True)
 class PageSettings:
-    """The run to show, and the address of the page."""
+    """Settings: the run to show, and the address of the page."""
 
-    run_dir: Path = flag(REQUIRED, "folder of the run", positional=True)
+    run_dir: Path = flag(REQUIRED, "run folder to show", positional=True)
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(PORT, "port to listen on; 0: any free one")
     model_path: str | None = flag(
-        None, "folder of the model, to decode tokens; default: the run's", unit="path"
+        None,
+        "model folder with the tokenizer that decodes tokens; default: the model of the run",
+        unit="path",
     )
-    allow_changes: bool = flag(False, "allow users to overrule the judge and to delete; default: read only")
-    admin_key: str | None = flag(None, "key for /admin", env=("OPENCLAW_ADMIN_KEY",), variable_only=True)
+    allow_changes: bool = flag(
+        False, "allow users to overrule the judge and to delete data; default: read-only"
+    )
+    admin_key: str | None = flag(
+        None, "key for the page and /admin", env=("OPENCLAW_ADMIN_KEY",), variable_only=True
+    )
 
 
 def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> ViewSource:
-    """Returns the page's source of data in a run folder. An older store's tables are migrated; nothing else changes.
-    Raises ConfigError if there is no store, StoreError if it cannot be read."""
+    """Returns the data source of a run folder.
+
+    The tables of an older store are migrated; nothing else is changed. Raises ConfigError if the folder has no store,
+    StoreError if the store cannot be read.
+    """
     arguments = _arguments(run_dir)
     model = Path(model_path or arguments.get("hf_checkpoint") or "").expanduser()
     recorder = Recorder(RolloutStore(_buffer(run_dir, arguments)), Settings.session_ttl)
@@ -63,7 +72,7 @@ def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, 
 
 
 def create_app(source: ViewSource) -> FastAPI:
-    """Returns the page alone, without a gateway."""
+    """Returns the page as an application of its own, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
     app.state.views, app.state.guesses = source, Guesses()
     peer.can_tell()
@@ -80,12 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         key = args.admin_key
         if args.host not in LOOPBACK and key is None:
-            raise ConfigError(f"listening on {args.host} without a key: set OPENCLAW_ADMIN_KEY")
+            raise ConfigError(
+                f"--host {args.host} is not a loopback address: set OPENCLAW_ADMIN_KEY to require a key"
+            )
         source = source_of_run(args.run_dir, args.model_path, key, args.allow_changes)
         with listen(args.host, args.port) as listener:
             host, port = listener.getsockname()[:2]
-            may = "changes are allowed" if args.allow_changes else "it changes nothing"
-            print(f"ready: http://{host}:{port}/ shows {args.run_dir}; {may}; Ctrl-C ends it", flush=True)
+            mode = "changes are allowed" if args.allow_changes else "read-only"
+            print(
+                f"ready: http://{host}:{port}/ shows {args.run_dir} ({mode}); press Ctrl-C to stop",
+                flush=True,
+            )
             config = uvicorn.Config(
                 create_app(source),
                 http=HttpProtocol,
@@ -103,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(run_dir: Path) -> dict[str, Any]:
-    """Returns the flags of the run's last start; {} if unknown."""
+    """Returns the flag values of the last start of the run; {} if unknown."""
     try:
         arguments = orjson.loads((run_dir / "arguments.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -112,7 +126,7 @@ def _arguments(run_dir: Path) -> dict[str, Any]:
 
 
 def _buffer(run_dir: Path, arguments: dict[str, Any]) -> str:
-    """Returns the location of the run's store, also for a run folder that was moved. Raises ConfigError."""
+    """Returns the location of the store, also if the run folder was moved. Raises ConfigError."""
     for folder in (run_dir / "buffer", run_dir):
         if (folder / "buffer.db").is_file():
             return str(folder)
@@ -121,7 +135,9 @@ def _buffer(run_dir: Path, arguments: dict[str, Any]) -> str:
     named = arguments.get("rl_buffer_dir")
     if named and (Path(named) / "buffer.db").is_file():
         return str(named)
-    raise ConfigError(f"{run_dir} has no buffer/buffer.db: give the folder of a run (RUN_DIR)")
+    raise ConfigError(
+        f"{run_dir} contains no buffer/buffer.db: pass the run folder (RUN_DIR) of a run that recorded turns"
+    )
 
 
 async def _failure(request: Request, error: Exception) -> Response:

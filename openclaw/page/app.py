@@ -1,4 +1,4 @@
-"""Adds the page to an app that has the JSON routes (`openclaw.http.admin`)."""
+"""Adds the page to an application that has the JSON routes of `openclaw.http.admin`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openclaw.page.notices import Notices
 
 
 def add_page(app: FastAPI) -> None:
-    """Adds the routes of the HTML views; they read from the app's source (`openclaw.views.source`)."""
+    """Adds the routes of the HTML views, which read from `app.state.views`."""
     app.state.notices = Notices()
     for module in (html_routes, html_changes, login, live):
         app.include_router(module.router)

@@ -1,4 +1,4 @@
-"""Renders templates: stored data is escaped, and a browser may load and run only this server's files."""
+"""Renders templates. Stored data is escaped, and browsers load and run only files of this server."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
-    """Returns a rendered template as a response."""
+    """Returns a rendered template as an HTML response."""
     return Response(render(template, **values), status, HEADERS, "text/html; charset=utf-8")
 
 
 def render(template: str, **values: Any) -> str:
+    """Returns a rendered template."""
     return _environment().get_template(template).render(values)
 
 
 def span(seconds: float) -> str:
-    """Returns a duration in words: `40 s`, `3 min`, `2 h`."""
+    """Returns a rounded duration with its unit: `40 s`, `3 min`, `2 h`."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -39,7 +40,7 @@ def span(seconds: float) -> str:
 
 
 def when(at: float | None) -> Markup | str:
-    """Returns a time as its age, with the exact time as a tooltip."""
+    """Returns a time as its age, with the exact time as a tooltip; "never" for None."""
     if at is None:
         return "never"
     exact = datetime.fromtimestamp(at, UTC)
@@ -49,20 +50,23 @@ def when(at: float | None) -> Markup | str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number as text; – for None."""
+    """Returns a number as text, rounded to `digits` significant digits; – for None."""
     if value is None:
         return "–"
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def signed(value: float | None) -> str:
+    """Returns a number with its sign as text; – for None."""
     return "–" if value is None else f"{value:+.3g}"
 
 
 @cache
 def static_address(name: str) -> str:
-    """Returns the URL of a file in static/, including a hash of its content, so that browsers can cache it for
-    ever."""
+    """Returns the URL of a file in static/.
+
+    It contains a hash of the content, so that browsers can cache the file permanently.
+    """
     return f"/page/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
 
@@ -82,35 +86,35 @@ def _environment() -> Environment:
 
 
 MEANING = {
-    "change": "how far the weights moved, as a share of their norm",
-    "most_change": "how far they may move, as earlier updates have shown",
-    "kl": "distance to the live weights on the newest answers, nats a token",
-    "recent": "newest answers that this was measured on",
-    "liked_loss": "by how much answers that people liked became less likely, nats a token",
-    "liked": "liked answers that this was measured on",
-    "looked": "1: it answered before it went live; 0: it did not have to",
-    "answers": "answers that were looked at",
-    "empty": "share of them that are empty",
-    "endless": "share of them that do not end",
-    "repeating": "share of them that repeat themselves",
-    "other_script": "share of them in another script than the live ones",
-    "same": "share of the commonest answer",
-    "length": "their mean length, tokens",
-    "surprise": "how unlikely its own tokens are to it, nats a token",
-    "right": "share of the questions that it answers right",
-    "questions": "questions that this was measured on",
-    "obeyed": "share of the explicit wishes that it obeys",
-    "wishes": "explicit wishes that this was measured on",
-    "facts_kept": "share of facts of a pool that the model knew and still knows",
-    "facts": "facts that this was measured on",
-    "rejected": "1: the gate refused it",
-    "seconds": "how long the examination took, seconds",
+    "change": "norm of the weight change, divided by the norm of the weights",
+    "most_change": "limit of the weight change, from earlier updates",
+    "kl": "KL divergence from the live weights on the newest answers, nats a token",
+    "recent": "number of newest answers that the KL was measured on",
+    "liked_loss": "decrease of the log-prob of answers that people liked, nats a token",
+    "liked": "number of liked answers that the decrease was measured on",
+    "looked": "1: the gate asked it questions before it went live; 0: it did not",
+    "answers": "number of its answers to the questions",
+    "empty": "share of its answers that are empty",
+    "endless": "share of its answers that do not end",
+    "repeating": "share of its answers that repeat themselves",
+    "other_script": "share of its answers in another script than those of the live weights",
+    "same": "share of the most frequent answer",
+    "length": "mean length of its answers, tokens",
+    "surprise": "mean negative log-prob of its own answers, nats a token",
+    "right": "share of questions that it answers correctly",
+    "questions": "number of these questions",
+    "obeyed": "share of explicit requests about the form of an answer that it obeys",
+    "wishes": "number of these requests",
+    "facts_kept": "share of the facts known before training that it still knows",
+    "facts": "number of these facts",
+    "rejected": "1: the gate rejected it",
+    "seconds": "duration of the gate's checks, seconds",
 }
-"""Descriptions of the gate's measurements, in the order of the stages. Others are shown only by name."""
+"""Descriptions of the gate's measurements, in the order of its stages. Other measurements have no description."""
 
 
 def in_words(measurements: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    """Returns `(name, value, meaning)`, described ones first."""
+    """Returns measurements as `(name, value, description)`; those with a description come first."""
     known = [name for name in MEANING if name in measurements]
     others = sorted(set(measurements) - set(known))
     return [(name, measurements[name], MEANING.get(name, "")) for name in (*known, *others)]

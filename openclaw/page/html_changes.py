@@ -1,4 +1,4 @@
-"""Changes on the page: forms that work with and without scripts."""
+"""Routes of the forms that change data; the forms work with and without JavaScript."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute, diff_page
 from openclaw.page.login import form
 from openclaw.page.notices import Notice, notices_of
-from openclaw.page.versions import gone_back, pin, pinned, roll_back, settle_quarantine, versions
+from openclaw.page.versions import pin, pinned, roll_back, rollback_text, settle_quarantine, versions
 from openclaw.views import changes
 from openclaw.views.again import again
 from openclaw.views.source import source_of
@@ -27,6 +27,7 @@ VERDICTS = {"good": 1.0, "bad": -1.0, "none": 0.0}
 
 @router.post("/page/turn/verdict")
 async def verdict(request: Request) -> Response:
+    """Stores the rating of a turn, which overrides the judge's score."""
     check_change(request)
     fields = await form(request)
     id_ = fields.get("id", "")
@@ -37,7 +38,10 @@ async def verdict(request: Request) -> Response:
 
 @router.post("/page/turn/again")
 async def try_again(request: Request) -> Response:
-    """Returns the new answer next to the stored one, as an HTML fragment for htmx."""
+    """Answers a stored prompt again; returns the new answer next to the stored one.
+
+    For htmx the response is an HTML fragment, else a page.
+    """
     check_change(request)
     fields = await form(request)
     version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
@@ -48,30 +52,30 @@ async def try_again(request: Request) -> Response:
 
 @router.post("/page/versions/rollback")
 async def rollback(request: Request) -> Response:
-    """Handles the one-click rollback; another click undoes it."""
+    """Rolls back to a version. The notice on the next page has a button that undoes it."""
     check_change(request)
     fields = await form(request)
     version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
     live = (await versions(request))["live"]
     answer = await roll_back(request, version, fields.get("drop_turns") == "1")
     was = None if live == version else live
-    return _to("/page/versions", note=_note(request, gone_back(version, answer), was))
+    return _to("/page/versions", note=_note(request, rollback_text(version, answer), was))
 
 
 @router.post("/page/versions/quarantine")
 async def quarantine(request: Request) -> Response:
-    """Handles a version's quarantined turns: they are learned again (`then=release`), or never (`then=delete`)."""
+    """Releases the quarantined turns of a version for training (`then=release`), or drops them (`then=delete`)."""
     check_change(request)
     fields = await form(request)
     version = whole(fields.get("version", "") or "?", "version", 0, 0, 2**31)
     count = await settle_quarantine(request, version, fields.get("then") == "release")
-    message = f"Done, for {count} turn{'' if count == 1 else 's'}."
+    message = f"Done for {count} turn{'' if count == 1 else 's'}."
     return _to("/page/version", n=str(version), note=_note(request, message))
 
 
 @router.post("/page/versions/pin")
 async def pin_version(request: Request) -> Response:
-    """Pins `version`, which pauses training; without one, training continues."""
+    """Pins the version of the form, which pauses training; without a version, unpins."""
     check_change(request)
     fields = await form(request)
     version = whole(fields["version"], "version", 0, 0, 2**31) if fields.get("version") else None
@@ -81,6 +85,7 @@ async def pin_version(request: Request) -> Response:
 
 @router.post("/page/versions/diff")
 async def answers_side_by_side(request: Request) -> Response:
+    """Returns the page that compares two versions, with their answers to the prompts of the form."""
     check_change(request)
     fields = await form(request)
     a, b = (whole(fields.get(name, "") or "?", name, 0, 0, 2**31) for name in ("a", "b"))
@@ -90,9 +95,10 @@ async def answers_side_by_side(request: Request) -> Response:
 
 @router.post("/page/privacy/delete")
 async def delete(request: Request) -> Response:
+    """Deletes a session, a person's data, or old turns."""
     check_change(request)
     fields, source = await form(request), source_of(request)
-    _sure(fields)
+    _check_confirmed(fields)
     if fields.get("session"):
         answer = await changes.delete_session(source, fields["session"])
     elif fields.get("person"):
@@ -106,17 +112,17 @@ async def delete(request: Request) -> Response:
 
 @router.post("/page/privacy/forget")
 async def forget(request: Request) -> Response:
-    """Deletes one preference from further prompts."""
+    """Deletes a preference, so that it is not added to further prompts."""
     check_change(request)
     fields = await form(request)
     await changes.forget(source_of(request), whole(fields.get("wish", "") or "?", "wish", 0, 0, 2**31 - 1))
     return _to("/page/privacy")
 
 
-def _sure(fields: dict[str, str]) -> None:
-    """Raises ClientError (400) if the check box was not ticked."""
+def _check_confirmed(fields: dict[str, str]) -> None:
+    """Raises ClientError (400) if the check box of the form is not ticked."""
     if fields.get("sure") != "1":
-        raise ClientError("check the box first: this cannot be undone", "sure")
+        raise ClientError("tick the check box to confirm: this cannot be undone", "sure")
 
 
 def _note(request: Request, text: str, was: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The views as HTML."""
+"""Routes of the HTML views."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from openclaw.views.turn import turn
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-SAID = {
-    "judging": "Saved: the judge now uses your rating of this turn.",
-    "waiting": "Your hint is saved, and used when the next message follows this turn.",
-    "recorded": "Saved without effect: the same rating was given before, or this turn is being trained, was trained, or "
-    "never will be.",
+RATING_NOTICES = {
+    "judging": "Saved: your rating replaces the judge's score of this turn.",
+    "waiting": "Saved: your hint is used when the next message of the conversation arrives.",
+    "recorded": "Saved without effect: the rating is unchanged, or the turn is in training, was trained or was dropped.",
 }
-"""Messages about the effect of a rating, by the status of the feedback."""
-FOR_EVER = "public, max-age=31536000, immutable"
+"""Notices about the effect of a rating, by the status of the feedback."""
+CACHE_PERMANENTLY = "public, max-age=31536000, immutable"
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages too; redirects to the login if necessary."""
+    """A route whose errors are HTML pages; it redirects to the login if a key is missing."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
@@ -50,7 +49,7 @@ class PageRoute(APIRoute):
             except ClientError as error:
                 return _error(request, error)
             except StoreError as error:
-                return page("error.html", 500, title="The store cannot be used", text=str(error), here="")
+                return page("error.html", 500, title="The store is not available", text=str(error), here="")
 
         return shown
 
@@ -84,10 +83,16 @@ async def get_sessions(request: Request, before: str = "") -> Response:
 @router.get("/page/session")
 async def get_session(request: Request, id: str, after: str = "") -> Response:
     check_reader(request)
-    source, id_, behind = source_of(request), printable(id, "session"), whole(after, "after", -1, -1, 2**31)
+    source, id_, after_index = (
+        source_of(request),
+        printable(id, "session"),
+        whole(after, "after", -1, -1, 2**31),
+    )
     about = _common(request, "sessions")
     return await source.in_thread(
-        lambda: page("session.html", **about, session=session(source.store, id_, behind), first=behind < 0)
+        lambda: page(
+            "session.html", **about, session=session(source.store, id_, after_index), first=after_index < 0
+        )
     )
 
 
@@ -113,7 +118,7 @@ async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> R
             found=records,
             has_values=values_of(records, way) is not None,
             on_disk=on_disk(source.store),
-            said=SAID.get(said, ""),
+            said=RATING_NOTICES.get(said, ""),
         )
 
     return await source.in_thread(work)
@@ -140,15 +145,19 @@ async def get_versions(request: Request, note: str = "") -> Response:
 
 @router.get("/page/version")
 async def get_version(request: Request, n: str = "", after: str = "", note: str = "") -> Response:
-    """Returns the page of one version: the turns that it learned from, its measurements, and the possible actions."""
+    """Returns the page of one version: its training turns, its measurements and the possible actions."""
     check_reader(request)
     source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
-    behind = whole(after, "after", 0, 0, 2**62)
-    learned = await source.in_thread(lambda: lessons(source.store, number, behind))
+    after_index = whole(after, "after", 0, 0, 2**62)
+    learned = await source.in_thread(lambda: lessons(source.store, number, after_index))
     listed = await versions(request)
     one = next((one for one in listed["versions"] if one["version"] == number), None)
     if one is None:
-        raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
+        raise ClientError(
+            f"version {number} is not among the newest versions that this page shows",
+            code="not_found",
+            status=404,
+        )
     context = {"one": one, "learned": learned, "found": listed, "notice": notices_of(request).take(note)}
     return page("version.html", **_common(request, "versions"), **context)
 
@@ -160,7 +169,7 @@ async def get_diff(request: Request, a: str = "", b: str = "") -> Response:
 
 
 async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Response:
-    """Returns the page that compares two versions, with both answers to prompts."""
+    """Returns the page that compares two versions; with prompts, also the answers of both."""
     source, comparison = source_of(request), await difference(request, a, b, prompts)
     asked = prompts or await source.in_thread(lambda: openings(source.store))
     context = {
@@ -183,16 +192,18 @@ async def get_privacy(request: Request, note: str = "") -> Response:
 
 @router.get("/page/static/{name:path}")
 async def static(request: Request, name: str) -> Response:
-    """Returns a static file, without a login: static files contain no stored data."""
+    """Returns a static file. No login is needed, because static files contain no stored data."""
     path = (STATIC / name).resolve()
     kind = TYPES.get(path.suffix)
     if not path.is_relative_to(STATIC) or kind is None or not path.is_file():
-        raise ClientError("there is no such file", code="not_found", status=404)
-    return Response(path.read_bytes(), headers={**HEADERS, "cache-control": FOR_EVER}, media_type=kind)
+        raise ClientError(f"there is no static file {name!r}", code="not_found", status=404)
+    return Response(
+        path.read_bytes(), headers={**HEADERS, "cache-control": CACHE_PERMANENTLY}, media_type=kind
+    )
 
 
 def _common(request: Request, here: str) -> dict[str, Any]:
-    """Returns the variables of every page: its view, and the changes that it allows."""
+    """Returns the template variables of every page."""
     source = source_of(request)
     return {
         "here": here,

@@ -1,4 +1,4 @@
-"""Server-sent events: pages are notified of changes and reload. One query of the store serves all pages."""
+"""Server-sent events that make pages reload after changes. One query of the store serves all open pages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from openclaw.views.source import ViewSource, source_of
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
-SIGN_OF_LIFE_SECONDS = 15.0
+POLL_SECONDS = 1.0
+KEEP_ALIVE_SECONDS = 15.0
 MOST_READERS = 32
 
 router = APIRouter()
@@ -28,17 +28,22 @@ router = APIRouter()
 
 @router.get("/page/events", include_in_schema=False)
 async def events(request: Request) -> StreamingResponse:
-    """Sends `event: changed` after every change of the store, at most one a second."""
+    """Sends `event: changed` after changes of the store, at most one a second."""
     check_reader(request)
     changes = _changes(request)
     if changes.readers >= MOST_READERS:
-        raise ClientError("too many pages are open", code="too_many_pages", status=429, retry_after=30)
+        raise ClientError(
+            f"more than {MOST_READERS} pages are open; close some and try again",
+            code="too_many_pages",
+            status=429,
+            retry_after=30,
+        )
     headers = {**HEADERS, "x-accel-buffering": "no"}
     return StreamingResponse(changes.follow(), headers=headers, media_type="text/event-stream")
 
 
 class Changes:
-    """Polls the store while a page listens."""
+    """Polls the store while at least one page is open."""
 
     def __init__(self, source: ViewSource) -> None:
         self._source = source
@@ -50,7 +55,7 @@ class Changes:
         """Yields events until the client disconnects."""
         self.readers += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._poll())
         try:
             yield b": hello\n\n"
             while True:
@@ -60,29 +65,32 @@ class Changes:
 
     async def _wait(self) -> bool:
         try:
-            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS), self._changed:
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
                 await self._changed.wait()
         except TimeoutError:
             return False
         return True
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         seen: Any = None
         while self.readers:
             try:
                 seen_now = await self._source.in_thread(lambda: fingerprint(self._source.store))
             except (StoreError, ClientError) as error:
-                log.info("the page cannot read the store: %s", error)
+                log.info("live updates of the page: the store cannot be read: %s", error)
                 seen_now = seen
             if seen_now != seen:
                 seen = seen_now
                 async with self._changed:
                     self._changed.notify_all()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def fingerprint(store: RolloutStore) -> tuple[Any, ...]:
-    """Returns a value that differs after every change that pages show; each part is one index lookup."""
+    """Returns a value that differs after every change that pages show.
+
+    Each element is one index lookup.
+    """
     session, turn, sample = schema.session.c, schema.turn.c, schema.sample.c
     queries = (
         select(func.max(session.last_seen)).where(session.ended_at.is_(None)),

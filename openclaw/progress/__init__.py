@@ -1,1 +1,1 @@
-"""Reports what a model learned from a person and what it retained: `python -m openclaw.progress`."""
+"""Reports what a model learned from a person, and what it forgot: `python -m openclaw.progress`."""

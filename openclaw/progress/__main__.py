@@ -1,8 +1,8 @@
-"""python -m openclaw.progress: reports what the model learned from a person, and what it retained.
+"""Reports what the model learned from a person, and what it forgot: `python -m openclaw.progress`.
 
-It sends held-out prompts to the live model and to the first model, while the server continues to serve. These
-requests are not stored as turns, trained on or judged. Reports are stored in RUN_DIR/progress. A report made before
-any learning also stores the first model's answers, for engines that can hold only one set of weights.
+It sends held-out prompts to the live model and to version 0, while the server continues to serve. These requests are
+not stored, judged or trained on. Reports are stored in RUN_DIR/progress. A report about version 0 also contains its
+answers, for engines that cannot load version 0 later.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from openclaw.progress.asking import (
     Model,
     Query,
     answering_adapter,
-    asked,
     base_of,
+    replies_to,
 )
 from openclaw.progress.prompts import Item, all_items, chosen
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
@@ -37,14 +37,14 @@ from openclaw.progress.table import table
 from openclaw.types import Message
 
 NO_WISHES = 3
-"""Exit status: no person has expressed a preference yet."""
+"""Exit status if no preference of the person is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressSettings(ServerAddress):
-    """Which person and how many prompts to test. Raises ConfigError."""
+    """Settings: the person, and the number of prompts. Raises ConfigError."""
 
-    api_key: str | None = flag(None, "The server's client key", env=("SGLANG_API_KEY",))
+    api_key: str | None = flag(None, "Client key of the server", env=("SGLANG_API_KEY",))
     admin_key: str | None = flag(
         None,
         "Admin key of the server (default: the key in the run folder)",
@@ -52,22 +52,26 @@ class ProgressSettings(ServerAddress):
         variable_only=True,
     )
     person: str | None = flag(
-        None, "Person whose wishes are measured, default: the person with the latest wish", unit="NAME"
+        None,
+        "Person whose preferences are measured, default: the one with the newest preference",
+        unit="NAME",
     )
     adapter: str | None = flag(
         None,
-        "Trained adapter to measure, default: the one that answers the client key",
+        "Trained adapter to measure, default: the one that serves the client key",
         unit="NAME",
     )
-    wish: tuple[str, ...] = flag((), "Wish to measure instead of the recorded ones; repeatable", unit="TEXT")
+    wish: tuple[str, ...] = flag(
+        (), "Preference to measure instead of the recorded ones; repeatable", unit="TEXT"
+    )
     sample: int = flag(
         24,
-        "Prompts per class (wishes: per form and place); 0: all, about 1,400; default 24",
+        "Prompts per class (opposite requests: per form and place); 0: all, about 1,400; default 24",
         unit="prompts",
         least=0,
     )
     max_tokens: int = flag(
-        160, "Longest reply, default 160; a reply of 80 words must fit", unit="tokens", least=120, most=512
+        160, "Most tokens of a reply, default 160; 80 words must fit", unit="tokens", least=120, most=512
     )
     json: bool = flag(False, "Print the report as JSON")
 
@@ -76,16 +80,16 @@ class ProgressSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if the server cannot be used; 2 for a wrong command line; 3 if no person has
-    expressed a preference yet."""
-    about = "What the model learned from a person and what it kept, before and now."
+    """Returns the exit status: 0 for success, 1 if the server rejects requests or is unreachable, 2 for an invalid
+    command line, 3 if no preference is known."""
+    about = "Report what the model learned from a person, and what it forgot."
     parser = command_line.parser_of(ProgressSettings, "python -m openclaw.progress", about, VERSION)
     settings = command_line.loaded(parser, ProgressSettings, parser.parse_args(argv))
     server = None
     try:
         server = Server(settings.address(), settings.api_key)
         key = admin_key_for(server.url, settings.admin_key, settings.run_dir)
-        return look(server, dataclasses.replace(settings, admin_key=key))
+        return run_report(server, dataclasses.replace(settings, admin_key=key))
     except ChatError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -96,8 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             server.close()
 
 
-def look(server: Server, settings: ProgressSettings) -> int:
-    """Creates, stores and prints a report; returns the exit status. Raises ChatError."""
+def run_report(server: Server, settings: ProgressSettings) -> int:
+    """Creates, stores and prints a report. Returns the exit status. Raises ChatError."""
     items = chosen(all_items(), settings.sample)
     base_model = str(server.models()[0]["id"])
     adapter = measured_adapter(server, settings.adapter, base_model, items[0].messages)
@@ -108,17 +112,17 @@ def look(server: Server, settings: ProgressSettings) -> int:
         wish_rows = [{"person": person, "text": text, "at": None} for text in settings.wish]
     live, ask = int(known["live"]), LiveModel(server, settings.max_tokens, model=adapter and model)
     if not wish_rows and live != 0:
-        print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
+        print(_no_wishes_message(settings.person, known["wishes"]), file=sys.stderr)
         return NO_WISHES
-    _tell(f"asks {len(items)} prompts of {model} v{live}, for {person or 'people without a name'}")
-    now = asked(ask, items)
+    _log(f"sending {len(items)} prompts to {model} v{live}, for {person or 'people without a name'}")
+    now = replies_to(ask, items)
     base = base_of(ask, settings.admin_key, items, live, now, about)
     wishes = [Wish(str(one["text"])) for one in wish_rows]
     prompted, how = _prompted(base, ask, items, wishes)
     measured = Measured(items, base.answers, now, prompted)
     rows = rows_of(measured, wishes)
     report = _report(model, live, settings, base, how, rows, summary_of(measured, wishes))
-    _keep(server, settings.admin_key, report, now if live == 0 else None, about)
+    _store(server, settings.admin_key, report, now if live == 0 else None, about)
     if settings.json:
         print(
             json.dumps(
@@ -128,31 +132,35 @@ def look(server: Server, settings: ProgressSettings) -> int:
     else:
         print(visible(table(report, wish_rows, known["reports"])))
     if not wish_rows:
-        print(_nothing(settings.person, known["wishes"]), file=sys.stderr)
+        print(_no_wishes_message(settings.person, known["wishes"]), file=sys.stderr)
     return 0 if wish_rows else NO_WISHES
 
 
 def measured_adapter(
     server: Server, named: str | None, base_model: str, messages: list[Message]
 ) -> str | None:
-    """Returns the adapter to measure; None in a run that trains no adapters. Raises ChatError if the frozen base would
-    be measured instead of an adapter, or if this key may not use the named one."""
+    """Returns the adapter to measure; None in a run that trains no adapters.
+
+    Raises ChatError if the client key is served by the base model, which is not trained, or may not use the adapter.
+    """
     trained = server.status().get("adapters")
     if trained is None and named is None:
         return None
     adapter = answering_adapter(server, base_model, messages) if named is None else named
     if adapter is None:
         raise ChatError(
-            "this run trains adapters, and its frozen base answers this key: set SGLANG_API_KEY to the key of a person, "
-            "or name an adapter with --adapter"
+            "this run trains adapters, but the client key is served by the base model: set SGLANG_API_KEY to the key "
+            "of a person, or pass --adapter"
         )
     if adapter not in (trained or {}):
-        raise ChatError(f"no adapter {adapter!r} that this key may use is trained here")
+        raise ChatError(
+            f"--adapter {adapter}: no such adapter is trained on this server, or the client key may not use it"
+        )
     return adapter
 
 
 def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str | None, list[dict[str, Any]]]:
-    """Returns a person and their preferences, oldest first; without a name, the person with the latest preference."""
+    """Returns a person and their preferences, oldest first; by default, the person with the newest preference."""
     if person is None and known:
         person = known[-1]["person"]
     return person, [one for one in known if one["person"] == person]
@@ -161,16 +169,18 @@ def wishes_of(known: Sequence[dict[str, Any]], person: str | None) -> tuple[str 
 def _prompted(
     base: Base, live: Model, items: Sequence[Item], wishes: Sequence[Wish]
 ) -> tuple[Answers | None, str]:
-    """Returns the replies with all preferences in the prompt, and the name of the model that gave them. Raises
-    ChatError."""
+    """Returns the replies with all preferences in the prompt, and a description of the model that gave them.
+
+    Raises ChatError.
+    """
     if not wishes:
-        return None, "nobody has asked for anything yet"
+        return None, "no preferences yet"
     texts = [wish.text for wish in wishes]
     if base.model is not None:
-        return asked(base.model, items, texts), "the first model with all wishes in its prompt"
-    return asked(
+        return replies_to(base.model, items, texts), "version 0 with all preferences in its prompt"
+    return replies_to(
         live, items, texts
-    ), "the live model with all wishes in its prompt (the first cannot be asked)"
+    ), "the live model with all preferences in its prompt (version 0 is not available)"
 
 
 def _report(
@@ -182,7 +192,7 @@ def _report(
     rows: Sequence[Row],
     summary: dict[str, float],
 ) -> dict[str, Any]:
-    """Returns the report to store, without the person's name and words."""
+    """Returns the report to store, without the name of the person and the text of preferences."""
     return {
         "time": time.time(),
         "model": model,
@@ -196,7 +206,7 @@ def _report(
     }
 
 
-def _keep(
+def _store(
     server: Server, admin_key: str | None, report: dict[str, Any], first: Answers | None, about: Query
 ) -> None:
     """Stores the report in the run folder, if the server has one. `first`: answers of version 0. Raises ChatError."""
@@ -206,20 +216,21 @@ def _keep(
     except ChatError as error:
         if error.status != 409:
             raise
-        _tell(f"the report is not saved: {error}")
+        _log(f"the report was not saved: {error}")
 
 
-def _nothing(person: str | None, known: Sequence[dict[str, Any]]) -> str:
+def _no_wishes_message(person: str | None, known: Sequence[dict[str, Any]]) -> str:
     names = sorted({str(one["person"]) for one in known if one["person"] is not None})
     if person is not None and known:
-        return f"{person} has not asked for anything yet; others have: {', '.join(names) or 'people without a name'}"
+        others = ", ".join(names) or "people without a name"
+        return f"no preferences of {person} are known; there are preferences of: {others}"
     return (
-        'nobody has asked for anything yet: complain about an answer ("shorter, please"), and ask again when the '
-        "judge has read it; or give --wish TEXT, also for a method without hints"
+        'no preferences are known yet: complain about an answer ("shorter, please"), and run this again after the '
+        "turn was judged; or pass --wish TEXT, which is required for methods without hints"
     )
 
 
-def _tell(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr)
 
 

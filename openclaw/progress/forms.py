@@ -1,7 +1,7 @@
-"""The form that a preference asks for, and checks whether a reply has it.
+"""The forms that preferences ask for, and checks of replies for them.
 
 Preferences are parsed by patterns (`openclaw.common.wish_forms`): brief or long, prose or list, with or without a
-greeting. A preference that matches no pattern has no form, and is measured by similarity instead (see `report.py`).
+greeting. A preference without a known form is measured by similarity, see `report.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADING = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+\S|\*\*[^*\n]+\*\*:?[ \t]*$)", re.
 
 
 def is_brief(reply: Reply) -> bool:
-    """Returns whether a reply has one or two sentences with at most 40 words, and is not cut by the token limit."""
+    """Returns whether a reply has one or two sentences, at most 40 words, and was not truncated."""
     short = 1 <= word_count(reply.text) <= BRIEF_WORDS and sentence_count(reply.text) <= BRIEF_SENTENCES
     return short and reply.ended
 
@@ -33,23 +33,23 @@ def is_long(reply: Reply) -> bool:
 
 
 def is_prose(reply: Reply) -> bool:
-    """Returns whether a reply is a text without items, headings, bold or tables."""
+    """Returns whether a reply is text without list items, headings, bold or tables."""
     patterns = (_ITEM, _MARKUP, _TABLE)
     return bool(reply.text.strip()) and not any(pattern.search(reply.text) for pattern in patterns)
 
 
 def is_list(reply: Reply) -> bool:
-    """Returns whether a reply has at least two items on separate lines."""
+    """Returns whether a reply has at least two list items."""
     return len(_ITEM.findall(reply.text)) >= 2
 
 
 def greets(reply: Reply) -> bool:
-    """Returns whether the first word is a greeting."""
+    """Returns whether a reply starts with a greeting."""
     return answer_form.greets(reply.text)
 
 
-def greets_not(reply: Reply) -> bool:
-    """Returns whether a reply is a text that does not start with a greeting."""
+def has_no_greeting(reply: Reply) -> bool:
+    """Returns whether a reply is not empty and does not start with a greeting."""
     return bool(reply.text.strip()) and not greets(reply)
 
 
@@ -63,10 +63,10 @@ FORMS: Mapping[str, Callable[[Reply], bool]] = MappingProxyType(
         "table": lambda reply: _TABLE.search(reply.text) is not None,
         "headings": lambda reply: _HEADING.search(reply.text) is not None,
         "greeting": greets,
-        "no_greeting": greets_not,
+        "no_greeting": has_no_greeting,
     }
 )
-"""Functions that check for each form whether a reply has it."""
+"""Function for each form that checks whether a reply has it."""
 OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "brief": frozenset({"long"}),
@@ -76,7 +76,7 @@ OPPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
         "greeting": frozenset({"no_greeting"}),
     }
 )
-"""Forms of opposite preferences, by form."""
+"""Forms of opposite requests, by form."""
 
 
 def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
@@ -85,8 +85,10 @@ def pleases(forms: tuple[str, ...], reply: Reply) -> bool:
 
 
 def obeys(pole: str | None, form: str | None, reply: Reply) -> bool:
-    """Returns whether a reply has the form that its own prompt asks for. `form`: a regular expression that takes
-    precedence over the rule for `pole`."""
+    """Returns whether a reply has the form that its own prompt requests.
+
+    `form`: regular expression that replaces the check for `pole`.
+    """
     if form is not None:
         return re.search(form, reply.text) is not None
     return pole is not None and FORMS[pole](reply)

@@ -1,4 +1,4 @@
-"""The held-out prompts of the reports, in five classes. They must never be used for training."""
+"""The held-out prompts of reports, in five classes. They must never be used for training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ FOLDER = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Item:
-    """One held-out prompt.
+    """A held-out prompt.
 
     Attributes:
-        writer: who wrote it; people write in different ways.
-        answer: what a right reply contains (capability).
-        form: regular expression that an obedient reply matches; None: the pole's own rule (opposite).
-        pole: the form that is asked for, such as `long`; `place`: where it is asked for (opposite).
+        writer: author of the prompt, because people write in different ways.
+        answer: text that a correct reply contains (class capability).
+        form: regular expression that an obedient reply matches; None: the check for `pole` (class opposite).
+        pole: requested form, such as `long` (class opposite).
+        place: part of the prompt that requests it (class opposite).
     """
 
     id: str
@@ -41,14 +42,14 @@ class Item:
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Item:
-        """Returns the prompt of a data line."""
+        """Returns the prompt in a row of a data file."""
         rest = {name: row.get(name) for name in ("answer", "form", "pole", "place")}
         return cls(row["id"], row["class"], row["writer"], row["messages"], **rest)
 
 
 @cache
 def all_items() -> tuple[Item, ...]:
-    """Returns all prompts of the package, ordered by group."""
+    """Returns all prompts, ordered by class."""
     lines = [
         line
         for group in GROUPS
@@ -58,12 +59,14 @@ def all_items() -> tuple[Item, ...]:
 
 
 def chosen(items: Sequence[Item], most: int) -> list[Item]:
-    """Returns up to `most` prompts of each group, and of group `opposite` for each pole and place; 0: all. The choice
-    depends only on the ids, and a smaller choice is a subset of a larger one."""
+    """Returns up to `most` prompts of each class (opposite: for each pole and place); 0: all.
+
+    The choice depends only on the ids. A smaller choice is a subset of a larger one.
+    """
     if most <= 0:
         return list(items)
     places: dict[tuple[object, ...], list[Item]] = {}
     for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
         places.setdefault((item.group, item.pole, item.place), []).append(item)
-    kept = {item.id for of_place in places.values() for item in of_place[:most]}
-    return [item for item in items if item.id in kept]
+    chosen_ids = {item.id for of_place in places.values() for item in of_place[:most]}
+    return [item for item in items if item.id in chosen_ids]

@@ -1,9 +1,10 @@
-"""The rows of a report. Each measure is given before learning, now, and with all preferences in the prompt instead of
-learning.
+"""Computes the rows of a report.
 
-The summary is C3PO's (Stephan et al. 2024, arXiv 2402.10893). h is 1 if a reply has the wanted form now but did not
-before, -1 in the reverse case, else 0. S_in is the mean of h on held-out prompts, S_out the mean of |h| on unrelated
-ones, and S = (S_in + 1 - S_out) / 2.
+Each measure has three values: before learning, now, and before learning with all preferences in the prompt.
+
+The summary is that of C3PO (Stephan et al. 2024, arXiv 2402.10893). h is 1 if a reply has the requested form now but
+did not before, -1 in the reverse case, else 0. S_in is the mean of h on held-out prompts, S_out the mean of |h| on
+unrelated prompts, and S = (S_in + 1 - S_out) / 2.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ class Row:
     """One measure.
 
     Attributes:
-        name: stable, for programs; label: for people.
+        name: stable identifier, for programs.
+        label: display name.
         kind: `share` from 0 to 1, or `number`.
-        before, now, prompted: values; None if not known. `prompted`: the first model with all wishes in the prompt.
-        interval: 95 % of `now`; count: prompts.
-        p: exact McNemar of now against before, for shares.
+        before, now, prompted: values; None if unknown. `prompted`: version 0 with all preferences in the prompt.
+        interval: 95 % interval of `now`.
+        count: number of prompts.
+        p: exact McNemar test of now against before, for shares.
     """
 
     name: str
@@ -74,8 +77,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """The replies from which rows are computed. `before` is None if unknown; `prompted` is None without
-    preferences."""
+    """The replies from which rows are computed.
+
+    `before`: None if unknown. `prompted`: None without preferences.
+    """
 
     items: Sequence[Item]
     before: Answers | None
@@ -83,19 +88,19 @@ class Measured:
     prompted: Answers | None
 
     def of(self, *groups: Group) -> list[Item]:
-        """Returns the prompts of these groups that have all known answers."""
+        """Returns the prompts of these classes that have a reply in each known set of replies."""
         known = [one for one in (self.before, self.now, self.prompted) if one is not None]
         return [item for item in self.items if item.group in groups and all(item.id in one for one in known)]
 
     def share(
-        self, name: str, label: str, items: Sequence[Item], is_so: Callable[[Item, Reply], bool]
+        self, name: str, label: str, items: Sequence[Item], condition: Callable[[Item, Reply], bool]
     ) -> Row | None:
-        """Returns the share of replies for which `is_so` holds; None without a prompt."""
+        """Returns the share of replies for which `condition` holds; None without prompts."""
         if not items:
             return None
 
         def hits(answers: Answers | None) -> list[bool] | None:
-            return None if answers is None else [is_so(item, answers[item.id]) for item in items]
+            return None if answers is None else [condition(item, answers[item.id]) for item in items]
 
         before, now, prompted = hits(self.before), hits(self.now) or [], hits(self.prompted)
         p = None if before is None else mcnemar(before, now)
@@ -104,7 +109,7 @@ class Measured:
         return Row(name, label, "share", old, sum(now) / len(now), with_wishes, interval, len(items), p)
 
     def changed(self, name: str, label: str, items: Sequence[Item], wishes: Sequence[Wish]) -> Row | None:
-        """Returns the share of replies that have a preference's form now but did not before, or the reverse."""
+        """Returns the share of replies that have the form of a preference now but did not before, or the reverse."""
         before = self.before
         if before is None or not any(wish.forms for wish in wishes):
             return None
@@ -121,7 +126,7 @@ class Measured:
     def number(
         self, name: str, label: str, items: Sequence[Item], of: Callable[[Reply], float | None]
     ) -> Row | None:
-        """Returns the mean of a measure of each reply; None if it is undefined for all replies."""
+        """Returns the mean of a measure of single replies; None if it is undefined for all replies."""
 
         def values(answers: Answers | None) -> list[float]:
             values_of = [of(answers[item.id]) for item in items] if answers is not None else []
@@ -157,7 +162,7 @@ def rows_of(measured: Measured, wishes: Sequence[Wish]) -> list[Row]:
     rows.append(
         measured.changed("unrelated_changed", "code, translation, poems: form changed", others, wishes)
     )
-    rows.append(_likeness(measured, others))
+    rows.append(_similarity_to_before(measured, others))
     plain = measured.of("in_scope")
     rows.append(_new_opening(measured, plain))
     rows.append(
@@ -190,7 +195,7 @@ def summary_of(measured: Measured, wishes: Sequence[Wish]) -> dict[str, float]:
 
 
 def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]:
-    """Returns each known form with the numbers of its preferences; those without a known form come last."""
+    """Returns the known forms, each with the numbers of its preferences; preferences without a known form come last."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, wish in enumerate(wishes, 1):
         numbers.setdefault(wish.forms, []).append(number)
@@ -198,9 +203,11 @@ def _numbered(wishes: Sequence[Wish]) -> list[tuple[tuple[str, ...], list[int]]]
 
 
 def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]) -> Row | None:
-    """Returns the share of held-out replies that have the forms. Without a known form, a reply counts if it is more
-    similar (ROUGE-L) to the first model's reply with the preferences in its prompt than to the one without them.
-    Prompts for which both replies are equal are skipped."""
+    """Returns the share of held-out replies that have the forms of a preference.
+
+    Without a known form, a reply counts if it is more similar (ROUGE-L) to the reply of version 0 with the preferences
+    in the prompt than to the one without them. Prompts for which both replies are equal are skipped.
+    """
     plain = measured.of("in_scope")
     name = f"wish_{numbers[0]}"
     label = f"wish {', '.join(map(str, numbers))} held out ({', '.join(forms) or 'by likeness'})"
@@ -219,7 +226,7 @@ def _wish_row(measured: Measured, numbers: Sequence[int], forms: tuple[str, ...]
 
 
 def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | None]:
-    """Returns rows for explicit requests: those opposite to the person's preferences, by place; then all others."""
+    """Returns rows for explicit requests: those opposite to the preferences, by place, then all others."""
     against = {pole for wish in wishes for form in wish.forms for pole in OPPOSITES.get(form, ())}
     items = measured.of("opposite")
 
@@ -235,8 +242,10 @@ def _explicit_rows(measured: Measured, wishes: Sequence[Wish]) -> list[Row | Non
 
 
 def _new_opening(measured: Measured, items: Sequence[Item]) -> Row | None:
-    """Returns the share of replies with the first word or sign whose share has grown most: an unwanted habit often
-    shows there. None without earlier replies."""
+    """Returns the share of replies that start with the word whose share has grown most; None without earlier replies.
+
+    Unwanted habits are often visible there.
+    """
     if measured.before is None or not items:
         return None
     before, now = (
@@ -248,8 +257,8 @@ def _new_opening(measured: Measured, items: Sequence[Item]) -> Row | None:
     return measured.share("opening", label, items, lambda _, reply: opening(reply.text) == grown)
 
 
-def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
-    """Returns the similarity of new and old replies to unrelated prompts."""
+def _similarity_to_before(measured: Measured, items: Sequence[Item]) -> Row | None:
+    """Returns the similarity (ROUGE-L) of replies to unrelated prompts now and before."""
     before = measured.before
     if before is None or not items:
         return None
@@ -265,8 +274,7 @@ def _likeness(measured: Measured, items: Sequence[Item]) -> Row | None:
 
 
 def _is_right(item: Item, reply: Reply) -> bool:
-    """Returns whether the reply contains the answer as whole words, ignoring case; numbers may have commas between
-    thousands."""
+    """Returns whether a reply contains the correct answer as whole words; case and commas in numbers are ignored."""
     expected = item.answer or ""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", reply.text)
     return re.search(rf"(?<!\w){re.escape(expected)}(?!\w)", text, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""Confidence intervals and tests of counts."""
+"""Confidence intervals and significance tests of counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Z95 = 1.959964
 
 
 def wilson(hits: int, count: int) -> tuple[float, float] | None:
-    """Returns the 95 % interval of a share (Wilson 1927); None without cases."""
+    """Returns the 95 % interval of a share (Wilson 1927); None if `count` is 0."""
     if not count:
         return None
     share, z2 = hits / count, Z95 * Z95
@@ -20,8 +20,10 @@ def wilson(hits: int, count: int) -> tuple[float, float] | None:
 
 
 def mcnemar(before: Sequence[bool], now: Sequence[bool]) -> float:
-    """Returns the two-sided exact p of McNemar's test: the probability of so uneven changes if improvements and
-    regressions are equally likely. 1 if no case changed."""
+    """Returns the two-sided p of the exact McNemar test; 1 if no case changed.
+
+    It is the probability of changes at least as uneven if improvements and regressions are equally likely.
+    """
     pairs = list(zip(before, now, strict=True))
     better, worse = sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
     changed = better + worse

@@ -9,11 +9,11 @@ from typing import Any
 
 WIDTH = 100
 CURVE_ROWS = 8
-"""Number of earlier reports that are shown, newest last."""
+"""Number of earlier reports shown, newest last."""
 
 
 def table(report: dict[str, Any], wishes: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]]) -> str:
-    """Returns the whole report: the settings, the rows, the summary, and earlier reports."""
+    """Returns the report as text: its settings, rows and summary, and earlier reports."""
     lines = [f"{report['model']}, version {report['live']}", ""]
     for number, wish in enumerate(wishes, 1):
         since = "" if wish["at"] is None else f", since {_day(wish['at'])}"
@@ -47,7 +47,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _curve(earlier: Sequence[dict[str, Any]]) -> list[str]:
-    """Returns the lines about earlier reports, to show the change over time."""
+    """Returns the lines about earlier reports, which show the change over time."""
     if not earlier:
         return []
     lines = ["", "earlier reports (shares now):"]
@@ -78,6 +78,6 @@ def _number(value: float | None) -> str:
 
 
 def _cut(line: str) -> str:
-    """Shortens a line to `WIDTH` characters; a shortened quotation still ends with its quotation mark."""
+    """Returns a line shortened to `WIDTH` characters; a shortened quotation keeps its closing quotation mark."""
     end = ' ..."' if line.endswith('"') else " ..."
     return line if len(line) <= WIDTH else line[: WIDTH - len(end)] + end

@@ -1,1 +1,1 @@
-"""Stored data and a run's state as plain data, for the JSON routes of `/admin` and for the page."""
+"""Stored data and the state of a run as plain data, for the JSON routes under `/admin` and for the page."""

@@ -1,4 +1,4 @@
-"""Answers a stored prompt again, with the live weights or any version on disk; nothing is stored."""
+"""Answers a stored prompt again with the live weights, or with a version on disk. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from openclaw.views.turn import find
 
 Json = dict[str, Any]
 
-_ASKED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presence_penalty")
+_REPEATED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presence_penalty")
 
 
 async def again(source: ViewSource, completion_id: str, version: int | None = None) -> Json:
-    """Returns `{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer with its
-    versions.
+    """Returns a new answer to a stored prompt: `{"answer", "weight_versions", "finish_reason", "before"}`.
+
+    `before` is the stored answer with its versions.
 
     Args:
-        version: answers greedily; None: the live weights sample an answer.
+        version: version that answers greedily; None: the live weights sample an answer.
 
     Raises:
-        ClientError: no such turn or version (404), no gateway runs or the version is not on disk (409), or the engine
-            rejects the request.
+        ClientError: there is no such turn or version (404), no gateway runs or the version is not on disk (409), or the
+            engine rejects the request.
     """
     gateway = source.gateway
     if gateway is None:
         raise ClientError(
-            "this run has ended and serves nothing: start it again to sample answers",
+            "this run has ended: restart it to sample answers",
             code="not_serving",
             status=409,
         )
     turn = await source.in_thread(lambda: find(source.store, completion_id))
     if any(message.get("format") == "raw" for message in turn.messages):
-        raise ClientError("a text completion cannot be repeated here", code="not_a_chat", status=409)
+        raise ClientError(
+            "text completions cannot be repeated; only chat turns can", code="not_a_chat", status=409
+        )
     async with source.tries:
         answers = await (
-            _sampled(gateway, turn) if version is None else _likeliest(source, gateway, turn, version)
+            _sampled(gateway, turn) if version is None else _greedy(source, gateway, turn, version)
         )
     return {
         "object": "try",
@@ -61,7 +64,7 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
     request = chat_request(_body(turn))
     caller = Caller(None, None, "side", False, False, RequestKey(uuid.uuid4().bytes, False))
     exchange = await gateway.prepare(request, caller, "again-")
-    answer = await exchange.run(_nobody_listens)
+    answer = await exchange.run(_discard)
     return {
         "answer": shown_message(answer.message()),
         "weight_versions": [span[0] for span in exchange.generation.spans],
@@ -69,8 +72,8 @@ async def _sampled(gateway: Gateway, turn: Turn) -> Json:
     }
 
 
-async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: int) -> Json:
-    """Returns the greedy answer to the exact token ids of the stored prompt."""
+async def _greedy(source: ViewSource, gateway: Gateway, turn: Turn, version: int) -> Json:
+    """Returns the greedy answer of a version to the exact token ids of the stored prompt."""
     known = await source.in_thread(source.store.versions.all)
     likeliest = next((one for one in known if one.version == version), None)
     if likeliest is None:
@@ -80,9 +83,9 @@ async def _likeliest(source: ViewSource, gateway: Gateway, turn: Turn, version: 
 
 
 def _body(turn: Turn) -> Json:
-    """Returns the request with its sampling parameters, without its seed."""
+    """Returns the stored request with its sampling parameters, but without its seed."""
     body: Json = {"messages": turn.messages, "tools": turn.tools}
-    body |= {name: turn.sampling[name] for name in _ASKED if name in turn.sampling}
+    body |= {name: turn.sampling[name] for name in _REPEATED if name in turn.sampling}
     if "max_new_tokens" in turn.sampling:
         body["max_tokens"] = turn.sampling["max_new_tokens"]
     thinking = turn.sampling.get("enable_thinking")
@@ -93,5 +96,5 @@ def _body(turn: Turn) -> Json:
     return body
 
 
-async def _nobody_listens(chunk: Chunk) -> None:
-    """Discards a chunk: only the complete answer is shown."""
+async def _discard(chunk: Chunk) -> None:
+    """Discards a chunk: only the complete answer is returned."""

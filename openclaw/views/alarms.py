@@ -1,4 +1,4 @@
-"""Alarms for people, each with an explanation and a remedy."""
+"""Alarms about problems of a run, each with its cause and a remedy."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Json = dict[str, Any]
 
 GAP = "train/train_rollout_logprob_abs_diff"
 LOOKED_AT = 50
-"""Number of newest turns whose temperatures are checked."""
+"""Number of newest turns whose sampling temperature is checked."""
 ENOUGH = 4
-"""Fewest updates whose outcomes are evaluated."""
+"""Fewest updates from which the share of rejected ones is computed."""
 ROLES = ("engine", "judge", "driver", "trainer")
 
 
 def alarms(source: ViewSource, now: Json) -> list[Json]:
-    """Returns `[{"name", "text"}]` from the current state; [] if there are no problems."""
+    """Returns `[{"name", "text"}]` for the problems in the current state."""
     alarms_by_kind: dict[str, str] = {}
     engines = now["serving"]["engines"]
     if engines and not any(engine["ready"] for engine in engines):
-        alarms_by_kind["engine"] = "no engine answers: requests wait until one does; look at its log"
+        alarms_by_kind["engine"] = "no engine responds: requests wait until one does; see the engine's log"
     if not now["recording"]:
         alarms_by_kind["recording"] = (
-            "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
+            "turns are not recorded, so the model is not trained: start with --enable-rl-intercept"
         )
     if source.recorder is not None:
         newest = source.store.status.recent(LOOKED_AT)
@@ -51,8 +51,8 @@ def _of_loops(source: ViewSource, now: Json) -> dict[str, str]:
     limit = JudgeSettings.judge_neutral_limit
     if judging["scores"] >= JudgeSettings.judge_neutral_window and judging["neutral"] >= limit:
         alarms_by_kind["neutral"] = (
-            f"{judging['neutral']:.0%} of the last {judging['scores']} judgements are neutral: the judge finds "
-            "no sign of what people think; look at some turns, or set another judge (JUDGE_BACKEND)"
+            f"{judging['neutral']:.0%} of the last {judging['scores']} judgements are neutral: check some turns, "
+            "or set another judge (JUDGE_BACKEND)"
         )
     alarms_by_kind |= _of_updates(now["training"])
     batch = _batch_size(source.run_dir)
@@ -69,8 +69,8 @@ def _of_updates(training: Json) -> dict[str, str]:
     if count < ENOUGH or 2 * refused <= count:
         return {}
     return {
-        "gate": f"{refused} of the last {count} updates were rejected or undone: what people say now makes the "
-        "answers worse, or the learning rate is too high; the page Versions shows the reason of each, and its turns"
+        "gate": f"{refused} of the last {count} updates were rejected or undone: the learning rate may be too "
+        "high, or training on the newest turns makes answers worse; the page Versions shows reasons and turns"
     }
 
 
@@ -78,9 +78,7 @@ def _of_processes(run_dir: Path) -> dict[str, str]:
     dead = [role for role in dead_roles(run_dir) if role in ROLES]
     if not dead:
         return {}
-    return {
-        "processes": f"not running: {', '.join(dead)}. Serving continues; the reason is in the run's logs"
-    }
+    return {"processes": f"not running: {', '.join(dead)}. Serving continues; see the logs in the run folder"}
 
 
 def _of_training(source: ViewSource) -> dict[str, str]:
@@ -88,14 +86,14 @@ def _of_training(source: ViewSource) -> dict[str, str]:
     last = rows[-1] if rows else {}
     if last.get(f"{GAP}_alarm"):
         return {
-            "log_probs": f"trainer and engine disagree on the same weights by {last.get(GAP, 0):.3g} nats a token: "
-            "check temperature, dtype and chat template"
+            "log_probs": f"log-probs of trainer and engine differ by {last.get(GAP, 0):.3g} nats a token on the same "
+            "weights: check temperature, dtype and chat template"
         }
     return {}
 
 
 def _batch_size(run_dir: Path | None) -> int | None:
-    """Returns the batch size of the run's last start; None if unknown."""
+    """Returns the batch size of the last start of the run; None if unknown."""
     if run_dir is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Metrics of a run over its versions, as charts of a few lines each."""
+"""Training metrics by version, as charts of a few lines each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; `lines`: metric -> display name; a metric that ends in / includes all with that prefix."""
+    """A chart. `lines`: display name by metric; a metric that ends in / stands for all metrics with this prefix."""
 
     title: str
     about: str
@@ -22,28 +22,28 @@ class Chart:
 CHARTS = (
     Chart(
         "Reward",
-        "What the batch of each version was rewarded with; +1 is thanks, −1 a complaint.",
+        "Mean reward of the batch of each version; thanks count +1, complaints −1.",
         {"rollout/raw_reward": "reward", "rollout/prm_eval_score": "judge's score"},
     ),
     Chart(
         "Distance to the first model",
-        "KL to the reference in nats a token: how far the model has moved.",
+        "KL divergence from the reference model, nats a token.",
         {"train/kl_loss": "KL to the reference", "train/ppo_kl": "KL to the version before"},
     ),
     Chart(
         "Entropy",
-        "Nats a token: how sure the model is; near 0 it always gives the same answer.",
+        "Nats a token; near 0 the model always gives the same answer.",
         {"train/entropy": "entropy"},
     ),
     Chart(
         "Length of answers",
-        "Tokens of the answers in each batch.",
+        "Tokens an answer, in each batch.",
         {"rollout/response_len/mean": "mean", "rollout/response_len/max": "longest"},
     ),
-    Chart("Gate", "What the gate measured of each candidate.", {"gate/": ""}),
+    Chart("Gate", "The gate's measurements of each candidate version.", {"gate/": ""}),
     Chart(
-        "Trainer against engine",
-        "Difference of their log-probs of the same tokens, in nats; of the same weights it should be near 0.",
+        "Trainer and engine",
+        "Difference of their log-probs of the same tokens, in nats; near 0 if the weights are the same.",
         {
             "train/train_rollout_logprob_abs_diff": "same weights",
             "train/train_rollout_logprob_abs_diff_stale": "older weights",
@@ -51,14 +51,14 @@ CHARTS = (
         },
     ),
     Chart(
-        "Answers that went wrong",
-        "Share of the batch.",
-        {"rollout/truncated_ratio": "cut by length", "rollout/repetition_frac": "repeating"},
+        "Incomplete and repetitive answers",
+        "Share of each batch.",
+        {"rollout/truncated_ratio": "truncated", "rollout/repetition_frac": "repeating"},
     ),
-    Chart("Gradient", "Its norm before clipping.", {"train/grad_norm": "norm"}),
+    Chart("Gradient", "Norm before clipping.", {"train/grad_norm": "norm"}),
     Chart(
         "Time of an update",
-        "Seconds: waiting for samples, training, making the weights live.",
+        "Seconds: waiting for samples, training, loading the new weights into engines.",
         {
             "perf/wait_time": "waiting",
             "perf/train_time": "training",
@@ -71,7 +71,10 @@ LAST_ROWS = 12
 
 def learning(source: ViewSource) -> Json:
     """Returns `{"x": versions, "steps", "times", "charts": [{"title", "about", "lines": [{"name", "metric",
-    "values"}]}]}`; charts without data are omitted. A missing value is None."""
+    "values"}]}]}`.
+
+    Charts without data are omitted. A missing value is None.
+    """
     rows = source.curves.rows() if source.curves else []
     rows = [row for row in rows if "weights/version" in row]
     charts = [
@@ -89,7 +92,7 @@ def learning(source: ViewSource) -> Json:
 
 
 def table(learning: Json) -> list[Json]:
-    """Returns the last values of each chart, newest first, as an accessible alternative."""
+    """Returns the newest values of each chart, newest first, for an accessible table."""
     shown = []
     for chart in learning["charts"]:
         rows = []

@@ -1,4 +1,4 @@
-"""The lessons of a version: the turns of its training step, with people's judgements."""
+"""The turns that a version was trained on, with their judgements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NOTHING = {"turns": 0, "good": 0, "bad": 0}
 
 
 def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS_A_PAGE) -> Json:
-    """Returns `{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`: the turns
-    as in a session, each with its `session_id`, in the order in which they were stored; for a rejected version those
-    that it would have learned from. Replayed earlier turns are not included.
+    """Returns `{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`.
+
+    `data` has the turns in storage order, as in a session, each with its `session_id`. For a rejected version these are
+    the turns of the rejected training step. Replayed turns are not included.
 
     Raises:
         ClientError: there is no such version (404).

@@ -1,4 +1,4 @@
-"""The present state of the run: the four loops and their lag, live sessions, alarms."""
+"""The current state of a run: the four loops and their lag, open sessions, alarms."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from openclaw.views.source import ViewSource
 Json = dict[str, Any]
 
 WINDOW_SECONDS = 300.0
-"""Window for rates, in seconds."""
+"""Seconds over which rates are computed."""
 SCORES = 50
-"""Number of newest judgements for the share of neutral ones."""
+"""Number of newest judgements from which the share of neutral ones is computed."""
 SHOWN_SESSIONS = 10
 UPDATES = 8
-"""Newest updates whose outcomes are counted."""
+"""Number of newest updates whose outcomes are counted."""
 
 
 async def now(source: ViewSource) -> Json:
-    """Returns the state; missing parts (a store, an engine, a run folder) are None or empty."""
+    """Returns the current state; parts that do not exist (store, engine, run folder) are None or empty."""
     engines = await _engines(source)
     return await source.in_thread(lambda: _now(source, engines))
 
@@ -89,8 +89,10 @@ def _served(source: ViewSource) -> Json:
 
 
 def _collecting(connection: Connection, turns: dict[str, int], at: float) -> Json:
-    """Returns the collecting loop's state; `per_minute` counts turns of sessions used or ended within the window,
-    because both are indexed."""
+    """Returns the state of the collecting loop.
+
+    `per_minute` counts the turns of sessions that were used or ended within the window, because both times are indexed.
+    """
     turn, session = schema.turn.c, schema.session.c
     since = at - WINDOW_SECONDS
     used = or_(session.ended_at.is_(None) & (session.last_seen >= since), session.ended_at >= since)
@@ -128,7 +130,7 @@ def _training(connection: Connection, samples: dict[str, int]) -> Json:
     live = select(version.version, version.activated_at).where(version.status == str(VersionStatus.LIVE))
     row = connection.execute(live.order_by(version.activated_at.desc()).limit(1)).first()
     newest = select(version.status).where(version.trainer == DEFAULT_TRAINER, version.rollout_id >= 0)
-    fates = list(connection.scalars(newest.order_by(version.version.desc()).limit(UPDATES)))
+    outcomes = list(connection.scalars(newest.order_by(version.version.desc()).limit(UPDATES)))
     refused = {str(VersionStatus.REJECTED), str(VersionStatus.ROLLED_BACK)}
     return {
         "ready": samples.get("ready", 0),
@@ -137,7 +139,7 @@ def _training(connection: Connection, samples: dict[str, int]) -> Json:
         "oldest_at": connection.scalar(oldest),
         "live_version": row.version if row else 0,
         "live_since": row.activated_at if row else None,
-        "updates": len(fates),
-        "refused": sum(fate in refused for fate in fates),
+        "updates": len(outcomes),
+        "refused": sum(outcome in refused for outcome in outcomes),
         "versions": connection.scalar(select(sql.count()).select_from(schema.weight_version)) or 0,
     }

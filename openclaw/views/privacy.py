@@ -1,4 +1,4 @@
-"""Stored data by person, how long it is kept, and how to delete it."""
+"""Stored data by person, its location and retention time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MOST_PEOPLE = 200
 
 def privacy(source: ViewSource) -> Json:
     """Returns `{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at",
-    "wishes"}]}`; `person` None: requests without a name."""
+    "wishes"}]}`.
+
+    `person` is None for requests without a name.
+    """
     people: list[Json] = []
     place = None
     if source.recorder is not None:
@@ -50,7 +53,7 @@ def privacy(source: ViewSource) -> Json:
 
 
 def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
-    """Returns preferences by person, newest first: those in their prompts, and those that a version has learned."""
+    """Returns the preferences of each person, newest first: those in prompts, and those that a version has learned."""
     by_person: defaultdict[str | None, list[Json]] = defaultdict(list)
     for wish in source.store.memory.wishes():
         shown = ("id", "text", "created_at", "in_prompt", "held_by")
@@ -59,7 +62,7 @@ def _wishes(source: ViewSource) -> defaultdict[str | None, list[Json]]:
 
 
 def _retention_days(source: ViewSource) -> float | None:
-    """Returns the retention of the run's last start; 0: for ever, None: no trainer was started here."""
+    """Returns the retention time of the last start of the run; 0: unlimited; None: no trainer was started here."""
     if source.run_dir is None:
         return None
     try:

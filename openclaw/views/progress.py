@@ -1,6 +1,7 @@
-"""Reports on learning progress, one file each, and people's preferences.
+"""Reports on learning progress, one file each, and the preferences of people.
 
-They are in RUN_DIR/progress; those about a trained adapter are in its own folder, which is deleted with it.
+Reports are in RUN_DIR/progress. Those about a trained adapter are in the folder of the adapter, and are deleted with
+it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ FOLDER = "progress"
 MOST_REPORTS = 200
 MOST_PEOPLE = 16
 MOST_BYTES = 8 << 20
-"""Most bytes of a report's file: that of version 0 includes the answers."""
+"""Most bytes of the file of a report; reports on version 0 include the answers."""
 
 
 def progress(source: ViewSource, adapter: str | None = None) -> Json:
-    """Returns `{"live", "wishes": [{"person", "text", "at"}], "reports"}` of the model or a trained adapter: the live
-    version; people's preferences, oldest first; stored reports without answers, oldest first."""
+    """Returns `{"live", "wishes": [{"person", "text", "at"}], "reports"}` of the served model or a trained adapter.
+
+    `wishes` and `reports` are ordered oldest first; reports come without answers.
+    """
     trainer = None if adapter is None else policy_of(DEFAULT_TRAINER, adapter)
     asked = source.store.memory.asked_last(MOST_PEOPLE, trainer=trainer)
     wishes = [
@@ -37,7 +40,8 @@ def progress(source: ViewSource, adapter: str | None = None) -> Json:
         for one in statements
     ]
     reports = [
-        {name: value for name, value in one.items() if name != "answers"} for one in kept(source, adapter)
+        {name: value for name, value in one.items() if name != "answers"}
+        for one in stored_reports(source, adapter)
     ]
     return {
         "object": "progress",
@@ -48,15 +52,17 @@ def progress(source: ViewSource, adapter: str | None = None) -> Json:
 
 
 def recorded(source: ViewSource, adapter: str | None = None) -> Json:
-    """Returns the newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`; without
-    such a report `answers` is empty."""
-    for one in reversed(kept(source, adapter)):
+    """Returns the newest report with answers of version 0: `{"time", "max_tokens", "answers": {id: answer}}`.
+
+    Without such a report `answers` is empty.
+    """
+    for one in reversed(stored_reports(source, adapter)):
         if one.get("live") == 0 and isinstance(one.get("answers"), dict):
             return {name: one.get(name) for name in ("time", "max_tokens", "answers")}
     return {"time": None, "max_tokens": None, "answers": {}}
 
 
-def kept(source: ViewSource, adapter: str | None = None) -> list[Json]:
+def stored_reports(source: ViewSource, adapter: str | None = None) -> list[Json]:
     """Returns the newest reports, oldest first; invalid files are skipped."""
     folder = _folder(source, adapter)
     if folder is None:
@@ -72,12 +78,12 @@ def kept(source: ViewSource, adapter: str | None = None) -> list[Json]:
     return rows
 
 
-def keep(source: ViewSource, report: Json, adapter: str | None = None) -> Path:
-    """Writes a report. Raises ClientError (409) without a run folder."""
+def save_report(source: ViewSource, report: Json, adapter: str | None = None) -> Path:
+    """Writes a report into the run folder. Raises ClientError (409) without a run folder."""
     folder = _folder(source, adapter)
     if folder is None:
         raise ClientError(
-            "this server has no run folder (--run-dir) to save the report in", code="no_run", status=409
+            "without a run folder (--run-dir) the server cannot save the report", code="no_run", status=409
         )
     path = folder / f"{time.time_ns():020d}.json"
     write_json(path, report)

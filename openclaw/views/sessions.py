@@ -1,4 +1,4 @@
-"""Sessions, their turns, and the number of turns by person: bounded queries along the store's indexes."""
+"""Sessions and their turns. Queries are bounded, and use indexes of the store."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ TURNS_A_PAGE = 20
 
 
 def sessions(store: RolloutStore, limit: int = SESSIONS_A_PAGE, before: float | None = None) -> Json:
-    """`{"open": [...], "ended": [...], "next": before of the next page or None}`, newest first. Open sessions are on
-    the first page only, at most `limit` of them. before: Unix seconds, only sessions that ended earlier."""
+    """Returns `{"open": [...], "ended": [...], "next": before of the next page or None}`, newest first.
+
+    Open sessions are only on the first page, at most `limit`. `before`: Unix time in seconds; only sessions that ended
+    earlier are returned.
+    """
     table = schema.session
     ended = select(table).where(table.c.ended_at.is_not(None))
     if before is not None:
@@ -66,7 +69,7 @@ def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = 
 
 
 def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list[Json]]:
-    """Returns votes, score, reason, hints and judge of each turn, in order."""
+    """Returns the judgements of each turn, in order: votes, score, reason, hints and judge."""
     table = schema.judgement
     by_turn: defaultdict[str, list[Json]] = defaultdict(list)
     query = select(table).where(table.c.turn_id.in_(turn_ids)).order_by(table.c.id)
@@ -89,8 +92,10 @@ def judgements(connection: Connection, turn_ids: Sequence[str]) -> defaultdict[s
 
 
 def outcome(row: Mapping[Any, Any]) -> Json:
-    """Returns the status of a turn; `stage` is one word: waiting, judging, ready, training, trained, dropped or
-    lost."""
+    """Returns the training status of a turn.
+
+    `stage` is waiting, judging, ready, training, trained, dropped or lost (not judged).
+    """
     state, sample = row["state"], row["sample_state"]
     if sample is not None:
         stages = {SampleState.READY: "ready", SampleState.LEASED: "training"}
@@ -106,7 +111,7 @@ def outcome(row: Mapping[Any, Any]) -> Json:
 
 
 def select_turns() -> Any:
-    """Returns the query of turns with the columns that `shown_turn` needs."""
+    """Returns the query for turns with the columns that `shown_turn` needs."""
     turn, body, sample = schema.turn, schema.turn_body, schema.sample
     columns = [body.c.messages, body.c.response_message, body.c.next_state, body.c.version_spans]
     of_sample = [sample.c.state.label("sample_state"), sample.c.reason.label("sample_reason")]
@@ -118,7 +123,7 @@ def select_turns() -> Any:
 
 
 def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
-    """Returns a turn for display: messages, answer, the messages after it, and its status."""
+    """Returns a turn for display: messages, answer, the messages after the answer, judgements and training status."""
     messages = unpack_json(row["messages"])
     following = None if row["next_state"] is None else unpack_json(row["next_state"])
     return {

@@ -24,42 +24,42 @@ from openclaw.store import RolloutStore
 T = TypeVar("T")
 
 TRIES = 2
-"""Most prompts tried again concurrently, over all pages, so that page users hardly slow down chats."""
+"""Most repeated prompts at a time, over all pages, so that page users hardly slow down chats."""
 READERS = 2
-"""Threads for the page, separate from those that serve chats, so that no answer waits for page users."""
+"""Number of threads for the views; they are not used for chats, so that chats never wait for page users."""
 
 
 MOST_ROWS = 2000
-"""Most rows in memory; beyond it every second one of the older half is dropped."""
+"""Most rows in memory; above this number every second row of the older half is dropped."""
 READ_BYTES = 64 << 20
 
 Row = dict[str, float]
 
 
 class MetricsFile:
-    """Reads rows `{"step", "time", NAME: number}` incrementally. Thread-safe."""
+    """Reads rows `{"step", "time", NAME: number}` of metrics.jsonl incrementally. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._begin_anew()
+        self._reset()
 
     def rows(self) -> list[Row]:
-        """Returns all rows, oldest first, thinned out if there are too many; [] if there is no file."""
+        """Returns the rows, oldest first, subsampled if there are too many; [] without a file."""
         with self._lock:
             try:
                 self._read()
             except OSError:
-                self._begin_anew()
+                self._reset()
             return list(self._rows)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._rows: list[Row] = []
         self._offset = 0
 
     def _read(self) -> None:
         if self._path.stat().st_size < self._offset:
-            self._begin_anew()
+            self._reset()
         with self._path.open("rb") as file:
             file.seek(self._offset)
             data = file.read(READ_BYTES)
@@ -75,7 +75,7 @@ class MetricsFile:
 
 
 def _row(line: bytes) -> Row | None:
-    """Returns the numbers of a line; None for an invalid one, such as after a crash."""
+    """Returns the numbers of a line; None for an invalid line, such as one cut off by a crash."""
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -87,8 +87,11 @@ def _row(line: bytes) -> Row | None:
 
 @dataclass
 class ViewSource:
-    """recorder: None if nothing is recorded. run_dir: None if no run is watched. gateway, metrics: None for a
-    finished run. writable: whether people may change stored data."""
+    """The data sources of one server.
+
+    `recorder`: None if turns are not recorded. `run_dir`: None without a run folder. `gateway`, `metrics`: None for a
+    run that has ended. `writable`: whether users may change stored data.
+    """
 
     recorder: Recorder | None
     run_dir: Path | None
@@ -102,7 +105,7 @@ class ViewSource:
 
     @classmethod
     def of(cls, gateway: Gateway, metrics: CollectorRegistry) -> ViewSource:
-        """Returns the source of a running gateway."""
+        """Returns the data sources of a running gateway."""
         settings = gateway.settings
         run_dir = None if settings.run_dir is None else Path(settings.run_dir)
         return cls(
@@ -122,23 +125,23 @@ class ViewSource:
 
     @property
     def store(self) -> RolloutStore:
-        """Returns the store. Raises ClientError if nothing is recorded."""
+        """Returns the store. Raises ClientError (409) if turns are not recorded."""
         if self.recorder is None:
             raise _not_recording()
         return self.recorder.store
 
     @property
     def changeable(self) -> Recorder:
-        """Returns the recorder for changes. Raises ClientError if changes are not allowed."""
+        """Returns the recorder, for changes. Raises ClientError (409) if changes are not allowed."""
         if not self.writable:
-            message = "this page is read-only: start it with --allow-changes to change data"
+            message = "this page is read-only: restart it with --allow-changes"
             raise ClientError(message, code="read_only", status=409)
         if self.recorder is None:
             raise _not_recording()
         return self.recorder
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Runs queries and rendering in a few threads, without blocking the event loop."""
+        """Returns the result of `work`, which runs in a thread so that the event loop is not blocked."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
@@ -146,11 +149,11 @@ class ViewSource:
 
 
 def source_of(request: Request) -> ViewSource:
-    """Returns the source of the app that handles this request."""
+    """Returns the data sources of the application that handles this request."""
     source: ViewSource = request.app.state.views
     return source
 
 
 def _not_recording() -> ClientError:
-    message = "this server records no turns: start it with --enable-rl-intercept"
+    message = "this server does not record turns: start it with --enable-rl-intercept"
     return ClientError(message, code="not_recording", status=409)

@@ -1,4 +1,4 @@
-"""Stored texts as the page shows them."""
+"""Formats stored texts for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PREVIEW = 120
 
 
 def token_text(data: bytes) -> str:
-    """Returns a token's text for display: blanks and line ends stay, incomplete characters are shown as bytes."""
+    """Returns the text of a token for display; bytes of incomplete characters are shown as hexadecimal codes."""
     try:
         return visible(data.decode())
     except UnicodeDecodeError:
@@ -20,7 +20,7 @@ def token_text(data: bytes) -> str:
 
 
 def calls_of(message: Message) -> list[dict[str, str]]:
-    """Returns tool calls as `{"name", "arguments"}`."""
+    """Returns the tool calls of a message as `{"name", "arguments"}`."""
     calls = []
     for call in message.get("tool_calls") or []:
         function = call.get("function", {}) if isinstance(call, dict) else {}
@@ -30,13 +30,13 @@ def calls_of(message: Message) -> list[dict[str, str]]:
 
 
 def new_messages(messages: list[Message]) -> list[Message]:
-    """Returns the new part of a request: the messages after the last answer in it."""
+    """Returns the messages after the last answer in a request."""
     answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
     return messages[answers[-1] + 1 :] if answers else messages
 
 
 def shown_message(message: Message) -> dict[str, Any]:
-    """Returns a message for the page: `{"role", "content", "reasoning", "calls"}`."""
+    """Returns a message for display: `{"role", "content", "reasoning", "calls"}`."""
     return {
         "role": str(message.get("role", "")),
         "content": text_of(message, LINE_BREAK),
@@ -46,7 +46,7 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 
 def preview(messages: list[Message]) -> str:
-    """Returns the first words of the user in a request."""
+    """Returns the first user message of a request on one line, shortened to 120 characters."""
     texts = said_in(messages)
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

@@ -1,4 +1,4 @@
-"""Tokens of an answer: their weight versions, training values, and colours."""
+"""The tokens of an answer, with their weight versions, training values and display colours."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ LEVELS: dict[str, tuple[float, ...]] = {
     "teacher": (0.02, 0.1, 0.5, 2.0),
     "surprise": (0.5, 1.5, 3.0, 6.0),
 }
-"""Absolute values from which a token gets the next stronger colour; advantages have no unit, others are in nats."""
+"""Absolute values at which a token gets the next stronger colour; advantages have no unit, the others are in nats."""
 NAMES = {
-    "advantage": "advantage: what the trainer pushes up (+) or down (−)",
-    "gap": "log-prob gap: trainer less engine, of the same token",
-    "version": "weight version that wrote the token",
-    "teacher": "teacher disagreement: how far the hinted model is from this one",
-    "surprise": "surprise: −log-prob when it was sampled",
+    "advantage": "advantage: training makes the token more (+) or less (−) likely",
+    "gap": "log-prob gap: trainer minus engine",
+    "version": "weight version that sampled the token",
+    "teacher": "teacher disagreement: difference to the log-prob with the hint in the prompt",
+    "surprise": "surprise: negative log-prob at sampling",
 }
 COLOURS = 6
-"""Number of colours for weight versions, used cyclically."""
+"""Number of colours for weight versions; further versions reuse them."""
 MOST_RUNS = 200
 
 
 @dataclass(frozen=True)
 class ShownToken:
-    """A token for display. `kind`: its CSS class; `about`: its data as text."""
+    """A token for display. `kind`: its CSS class; `about`: its values as text."""
 
     text: str
     kind: str
@@ -45,8 +45,11 @@ class ShownToken:
 
 
 def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str) -> Json:
-    """Returns lists with one entry a token; values of a training step are None before it. Raises ClientError
-    (404)."""
+    """Returns the values of an answer's tokens, as lists with one entry a token; training values are None before
+    training.
+
+    Raises ClientError (404).
+    """
     turn = find(store, completion_id)
     ids = turn.completion_ids
     count = len(ids)
@@ -87,8 +90,10 @@ def strip(recorded: Json, by: By) -> list[ShownToken]:
 
 
 def runs(recorded: Json, by: By, rows: list[ShownToken]) -> list[Json]:
-    """Returns runs of one colour as `{"start", "end", "text", "mean"}`, for screen readers. `rows`: the displayed
-    tokens."""
+    """Returns runs of tokens with one colour as `{"start", "end", "text", "mean"}`, for screen readers.
+
+    `rows`: the displayed tokens.
+    """
     values: Sequence[float | None] | None = (
         recorded["versions"] if by == "version" else values_of(recorded, by)
     )
@@ -113,7 +118,7 @@ def values_of(recorded: Json, by: By) -> Sequence[float | None] | None:
 
 
 def known(recorded: Json) -> list[By]:
-    """Returns the possible colourings of these tokens, most informative first."""
+    """Returns the colourings for which these tokens have values, most informative first."""
     order: tuple[By, ...] = ("advantage", "teacher", "gap", "version", "surprise")
     return [by for by in order if values_of(recorded, by) is not None]
 
@@ -143,7 +148,7 @@ def _about(recorded: Json, index: int) -> str:
 
 
 def _fitting(values: Any, count: int) -> list[float | None] | None:
-    """Returns the values of a training step if they belong to these tokens."""
+    """Returns the values of a training step if there is one for each token, else None."""
     return values if isinstance(values, list) and len(values) == count else None
 
 

@@ -1,4 +1,4 @@
-"""One turn in full: request and answer, its judgements, and the versions that it trained."""
+"""One turn with all its data: request, answer, judgements, feedback, sample, and the versions trained on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def turn(store: RolloutStore, completion_id: str) -> Json:
-    """Returns one turn in full. Raises ClientError (404)."""
+    """Returns all data of one turn. Raises ClientError (404)."""
     with store.database.reading() as connection:
         stored = find(store, completion_id)
         sample = schema.sample
@@ -37,7 +37,7 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
         ).mappings()
         return {
             "object": "turn",
-            **_small(stored),
+            **_metadata(stored),
             "prompt": [shown_message(message) for message in stored.messages],
             "tools": [str(tool.get("function", {}).get("name", "")) for tool in stored.tools or []],
             "answer": shown_message(stored.response_message),
@@ -56,17 +56,17 @@ def turn(store: RolloutStore, completion_id: str) -> Json:
 
 
 def find(store: RolloutStore, completion_id: str) -> Turn:
-    """Returns the stored turn of a completion. Raises ClientError (404)."""
+    """Returns the stored turn with this completion id. Raises ClientError (404)."""
     with store.database.reading() as connection:
         query = select_turns(schema.turn.c.completion_id == completion_id)
         row = connection.execute(query).mappings().first()
     if row is None:
-        message = f"there is no recorded turn of completion {completion_id!r}"
+        message = f"there is no recorded turn with completion_id {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
     return turn_from_row(row)
 
 
-def _small(stored: Turn) -> Json:
+def _metadata(stored: Turn) -> Json:
     return {
         "completion_id": stored.completion_id,
         "session_id": stored.session_id,

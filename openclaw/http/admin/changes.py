@@ -1,4 +1,4 @@
-"""Administrators' changes as JSON: overrule the judge, try a prompt again, delete."""
+"""Routes with which administrators change stored data: overrule the judge, repeat a prompt, delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter()
 
 @router.post("/admin/turns/{completion_id}/verdict")
 async def post_verdict(request: Request, completion_id: str) -> Response:
-    """Handles `{"score": -1..1, "text": hint}`: overrules the judge, like /v1/feedback for the user."""
+    """Stores an administrator's rating `{"score": -1..1, "text": hint}`, which overrides the judge's score."""
     check_change(request)
     body = parse_body(await request.body())
     score, text = number(body, "score", -1.0, 1.0), string(body, "text") or ""
@@ -30,7 +30,10 @@ async def post_verdict(request: Request, completion_id: str) -> Response:
 
 @router.post("/admin/turns/{completion_id}/again")
 async def post_again(request: Request, completion_id: str) -> Response:
-    """Answers the prompt again with the live weights, or greedily with `{"version": N}`; nothing is stored."""
+    """Answers a stored prompt again, without storing the answer.
+
+    The live weights sample an answer; `{"version": N}` makes version N answer greedily.
+    """
     check_change(request)
     version = integer(parse_body(await request.body() or b"{}"), "version", 0, 2**31)
     return _json(await again(source_of(request), printable(completion_id, "completion_id"), version))
@@ -38,14 +41,14 @@ async def post_again(request: Request, completion_id: str) -> Response:
 
 @router.delete("/admin/persons/{person:path}/content")
 async def delete_person(request: Request, person: str) -> Response:
-    """Deletes a person's sessions and turns and all data derived from them; 404 if there are none."""
+    """Deletes the sessions, turns and derived data of a person. Raises ClientError (404) if there are none."""
     check_change(request)
     return _json(await changes.delete_person(source_of(request), printable(person, "person")))
 
 
 @router.post("/admin/purge")
 async def post_purge(request: Request) -> Response:
-    """Handles `{"retention_days": N}`: deletes older turns that are trained, dropped or ended."""
+    """Deletes finished turns (trained, dropped or ended) that are older than `{"retention_days": N}`."""
     check_change(request)
     days = number(parse_body(await request.body()), "retention_days", 0.0, 1e6)
     if days is None:

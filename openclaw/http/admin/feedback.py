@@ -1,4 +1,4 @@
-"""POST /v1/feedback: a user's score or text on an answer, or the reward of a whole session."""
+"""POST /v1/feedback: a score or text for one answer, or a reward for a whole session."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ MAX_TEXT = 20_000
 
 
 @dataclass(frozen=True)
-class Word:
-    """The checked body. score: -1 (bad) to 1 (good), None if there is only a text. discount: of a whole session's
-    reward, None for one answer."""
+class FeedbackRequest:
+    """The validated body of a feedback request.
+
+    `score`: -1 (bad) to 1 (good), None if there is only a text. `discount`: factor of a session's reward for each turn
+    before the last, None if the feedback is about one answer.
+    """
 
     completion_id: str | None
     session_id: str | None
@@ -35,8 +38,8 @@ class Word:
     discount: float | None
 
     @classmethod
-    def of(cls, body: dict[str, Any]) -> Word:
-        """Validates the body. Raises ClientError that names the invalid field."""
+    def of(cls, body: dict[str, Any]) -> FeedbackRequest:
+        """Returns the validated body. Raises ClientError, which names the invalid field."""
         word = cls(
             _id(body, "completion_id"), _id(body, "session_id"), _score(body),
             (string(body, "text") or "").strip(), _discount(body),
@@ -44,7 +47,7 @@ class Word:
         if word.discount is not None:
             word.check_session()
         if word.completion_id is None and word.session_id is None:
-            raise ClientError("completion_id or session_id is required: it names the answer", "completion_id")
+            raise ClientError("completion_id or session_id is required", "completion_id")
         if word.score is None and not word.text:
             raise ClientError("one of score, thumbs and text is required", "score")
         if len(word.text) > MAX_TEXT:
@@ -52,11 +55,11 @@ class Word:
         return word
 
     def check_session(self) -> None:
-        """Raises ClientError for fields that do not apply to a whole session."""
+        """Raises ClientError if a field does not apply to a whole session."""
         if self.session_id is None:
             raise ClientError('session_id is required with "scope": "session"', "session_id")
         if self.completion_id is not None:
-            message = "completion_id names one answer: remove completion_id, or remove scope"
+            message = 'completion_id and "scope": "session" exclude each other: remove one of them'
             raise ClientError(message, "completion_id")
         if self.score is None:
             raise ClientError('score or thumbs is required with "scope": "session"', "score")
@@ -64,22 +67,23 @@ class Word:
 
 @router.post("/v1/feedback")
 async def feedback(request: Request) -> Response:
-    """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
+    """Stores a score or a text for one answer, or for a whole session.
 
-    A session alone means its last main turn; with `"scope": "session"` the score is distributed over its main turns:
-    the one that is k main turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1). `user`
-    names the person, as in requests. 404 if there is no such turn, or if it belongs to another key.
+    The body is `{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`. A session id
+    alone refers to the last main turn of the session. With `"scope": "session"` every main turn gets a score: the one k
+    turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1). `user` names the person, as in
+    chat requests. Raises ClientError (404) if the turn does not exist or belongs to another key.
     """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
-    word = Word.of(body)
+    word = FeedbackRequest.of(body)
     if gateway.recorder is None:
-        message = "this server records no turns, so it takes no feedback"
+        message = "this server does not record turns, so it cannot store feedback"
         raise ClientError(message, code="not_recording", status=409)
     asker = asker_named(request.headers, body, gateway.settings)
     if asker.claims:
-        message = f"this key may not give feedback for user {string(body, 'user')!r}"
+        message = f"this key cannot give feedback for user {string(body, 'user')!r}"
         raise ClientError(message, "user", "not_found", 404)
     if word.discount is not None:
         return await _reward_session(gateway.recorder, word, asker)
@@ -107,7 +111,7 @@ async def feedback(request: Request) -> Response:
     return Response(orjson.dumps(answer), media_type="application/json")
 
 
-async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Response:
+async def _reward_session(recorder: Recorder, word: FeedbackRequest, asker: Asker) -> Response:
     assert word.session_id is not None and word.score is not None and word.discount is not None  # checked
     rewards = await recorder.reward_session(word.session_id, word.score, word.text, word.discount, asker)
     if not rewards:
@@ -121,7 +125,7 @@ async def _reward_session(recorder: Recorder, word: Word, asker: Asker) -> Respo
 
 
 def _discount(body: dict[str, Any]) -> float | None:
-    """Returns the discount of a session; None if the scope is one turn."""
+    """Returns the discount factor of a session reward; None if the feedback is about one turn."""
     scope = string(body, "scope") or "turn"
     if scope not in ("turn", "session"):
         raise ClientError(f"scope must be turn or session, got {scope!r}", "scope")
@@ -136,7 +140,7 @@ def _discount(body: dict[str, Any]) -> float | None:
 def _score(body: dict[str, Any]) -> float | None:
     score, thumbs = body.get("score"), body.get("thumbs")
     if score is not None and thumbs is not None:
-        raise ClientError("score and thumbs exclude each other: send one of them", "thumbs")
+        raise ClientError("score and thumbs exclude each other: remove one of them", "thumbs")
     if thumbs is not None:
         if thumbs not in ("up", "down"):
             raise ClientError("thumbs must be up or down", "thumbs")
@@ -151,5 +155,5 @@ def _score(body: dict[str, Any]) -> float | None:
 def _id(body: dict[str, Any], name: str) -> str | None:
     value = string(body, name) or None
     if value is not None and not value.isprintable():
-        raise ClientError(f"{name} must be printable", name)
+        raise ClientError(f"{name} must contain only printable characters", name)
     return value

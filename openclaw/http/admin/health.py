@@ -1,4 +1,4 @@
-"""Models, health, status, metrics and administration."""
+"""Routes for models, health, status, metrics, processes and the deletion of sessions."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ router = APIRouter()
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> Response:
-    """Reports that the process is alive."""
+    """Returns 200 while the process is alive."""
     return _json({"ok": True})
 
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Returns whether an engine answers, and turns can be stored. Without an engine, requests are accepted and
-    wait."""
+    """Returns 200 if an engine answers and turns can be stored, else 503.
+
+    Requests that arrive while no engine is ready are accepted and wait.
+    """
     gateway = _gateway(request)
     failure = gateway.recorder.failure if gateway.recorder is not None else None
     if failure is not None:
@@ -47,7 +49,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """Returns the models that the bearer of the key may use: the model and its adapters."""
+    """Returns the models that the client may use: the served model and its adapters."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     names, created = gateway.names.usable(person_of(request.headers)), request.app.state.started
@@ -56,6 +58,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/v1/models/{name}")
 async def model(request: Request, name: str) -> Response:
+    """Returns one model. Raises ClientError (404) if the client may not use it."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     gateway.names.check(name, person_of(request.headers))
@@ -64,7 +67,7 @@ async def model(request: Request, name: str) -> Response:
 
 @router.get("/status")
 async def status(request: Request) -> Response:
-    """Returns counts and versions."""
+    """Returns counts of turns and samples, the live weight version, and the state of the engines."""
     gateway = _gateway(request)
     check_client(request, gateway.settings)
     engines = [_engine(url, await gateway.engines.info(url)) for url in gateway.engines.urls]
@@ -94,6 +97,7 @@ async def status(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
+    """Returns the metrics in the Prometheus text format."""
     numbers = request.app.state.metrics
     gateway = _gateway(request)
     numbers.restarts.set(gateway.engines.restarts)
@@ -108,7 +112,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/admin/processes")
 async def processes(request: Request) -> Response:
-    """Returns the run's living processes: `[{"role", "pid"}]`."""
+    """Returns the running processes of this run: `[{"role", "pid"}]`."""
     settings = _gateway(request).settings
     check_admin(request, settings)
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
@@ -126,16 +130,18 @@ _CONTENT = "/content"
 
 @router.delete("/admin/sessions/{session_id:path}/content")
 async def delete_session(request: Request, session_id: str) -> Response:
-    """Deletes a session's turns and all data derived from them; 404 if there is no such session. If ID/content is a
-    session too, `?session_id=ID` must confirm that ID is meant, else 409. With `%2Fcontent` it is part of the id, and
-    ends that session."""
+    """Deletes the turns of a session and the data derived from them.
+
+    Raises ClientError: 404 if there is no such session; 409 if `ID/content` is the id of another session and the query
+    does not contain `session_id=ID`. A path that ends in `%2Fcontent` is the id of a session, which is ended.
+    """
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
     sent = request.scope.get("raw_path") or request.url.path.encode()
     if not sent.endswith(_CONTENT.encode()):
         return await end_session(request, session_id + _CONTENT)
     if request.query_params.get("session_id") != session_id:
-        await _check_meant(gateway, _id(session_id))
+        await _check_unambiguous(gateway, _id(session_id))
     deleted = await gateway.recorder.delete_session(_id(session_id)) if gateway.recorder else {}
     if not any(deleted.values()):
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
@@ -152,8 +158,8 @@ async def end_session(request: Request, session_id: str) -> Response:
     return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
 
 
-async def _check_meant(gateway: Gateway, session_id: str) -> None:
-    """Raises ClientError (409) for a URL that is ambiguous between deleting one session and ending another."""
+async def _check_unambiguous(gateway: Gateway, session_id: str) -> None:
+    """Raises ClientError (409) if the URL could mean the deletion of one session or the end of another."""
     other = session_id + _CONTENT
     if (
         gateway.recorder is None
@@ -161,14 +167,14 @@ async def _check_meant(gateway: Gateway, session_id: str) -> None:
     ):
         return
     message = (
-        f"{other!r} is a session too: to delete {session_id!r}, add ?session_id={quote(session_id, safe='')}; to end "
-        f"{other!r}, write its id as {quote(other, safe='')}"
+        f"the URL is ambiguous, because {other!r} is also a session: to delete {session_id!r}, add "
+        f"?session_id={quote(session_id, safe='')}; to end {other!r}, write its id as {quote(other, safe='')}"
     )
     raise ClientError(message, "session_id", "ambiguous_session", 409)
 
 
 def _id(session_id: str) -> str:
-    """Returns the session id in the URL. Raises ClientError (404) if it cannot be one."""
+    """Returns the session id of the URL. Raises ClientError (404) if it contains unprintable characters."""
     if not session_id.isprintable():
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
     return session_id
@@ -180,7 +186,7 @@ def _gateway(request: Request) -> Gateway:
 
 
 def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
-    """Returns a model in vLLM's format: an adapter names its base as `parent`."""
+    """Returns a model in the format of vLLM; an adapter has the served model as its `parent`."""
     model = {
         "id": name,
         "object": "model",
@@ -192,7 +198,7 @@ def _model(gateway: Gateway, name: str, created: float) -> dict[str, Any]:
 
 
 def _live_adapters(gateway: Gateway, key_name: str | None) -> dict[str, int]:
-    """Returns the live version of each trained adapter that the bearer of the key may use; 0 before the first one."""
+    """Returns the live version of each trained adapter that the client may use; 0 before its first update."""
     usable = gateway.names.usable(key_name)
     adapters = [one for one in gateway.trained.adapters.values() if gateway.names.of(one) in usable]
     return {one.name: gateway.trained.live(one).version or 0 for one in adapters}

@@ -1,6 +1,6 @@
-"""The number of judge workers, which the administrator can read and change while they run.
+"""Routes that read and change the number of judge workers of a running server.
 
-The number is written to `scale.json` in the run folder, which the process watcher reads.
+The number is written to `scale.json` in the run folder. The process watcher reads it from there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP = "judge"
 
 @router.get("/admin/judges")
 async def judges(request: Request) -> Response:
-    """Returns `{"workers": how many live, "wanted": the number set here or null, "waiting": answered turns}`."""
+    """Returns `{"workers": running, "wanted": requested number or null, "waiting": answered turns}`."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _state(gateway, _run_dir(gateway))
@@ -36,37 +36,39 @@ async def judges(request: Request) -> Response:
 
 @router.put("/admin/judges")
 async def scale(request: Request) -> Response:
-    """Handles `{"workers": 4}`: sets the number until the run is restarted. A surplus worker gets some seconds to
-    finish; unfinished turns are judged by another one."""
+    """Sets the number of judge workers to `{"workers": N}` until the run restarts.
+
+    A worker above the number gets some seconds to finish; another worker judges its unfinished turns.
+    """
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     workers = parse_body(await request.body()).get("workers")
     if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
         raise ClientError(f"workers must be a whole number from 1 to {MOST_WORKERS}", "workers")
     run_dir = _run_dir(gateway)
-    await asyncio.to_thread(write_wanted, run_dir, workers)
+    await asyncio.to_thread(write_requested, run_dir, workers)
     return await _state(gateway, run_dir)
 
 
 def _run_dir(gateway: Gateway) -> Path:
     if gateway.settings.run_dir is None or not Path(gateway.settings.run_dir).is_dir():
         message = (
-            "this server has no run folder (--run-dir), so it cannot change the number of judge workers: start them "
-            "by hand (python -m openclaw.judge.worker)"
+            "without a run folder (--run-dir) the server cannot change the number of judge workers; start workers "
+            "manually: python -m openclaw.judge.worker"
         )
         raise ClientError(message, code="no_run", status=409)
     return Path(gateway.settings.run_dir)
 
 
-def write_wanted(run_dir: Path, workers: int) -> None:
-    """Replaces the number of judges atomically; other groups are unchanged."""
+def write_requested(run_dir: Path, workers: int) -> None:
+    """Writes the number of judge workers to `scale.json` atomically; the numbers of other groups stay unchanged."""
     path = run_dir / "scale.json"
     temporary = path.with_name(f".scale.{os.getpid()}")
-    temporary.write_bytes(orjson.dumps({**_ordered_counts(path), GROUP: workers}))
+    temporary.write_bytes(orjson.dumps({**_requested_counts(path), GROUP: workers}))
     temporary.replace(path)
 
 
-def _ordered_counts(path: Path) -> dict[str, Any]:
+def _requested_counts(path: Path) -> dict[str, Any]:
     try:
         counts = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
@@ -78,7 +80,7 @@ async def _state(gateway: Gateway, run_dir: Path) -> Response:
     turns = {} if gateway.recorder is None else (await gateway.recorder.counts()).get("turns", {})
     body = {
         "workers": sum(record["role"] == GROUP for record in live_processes(run_dir)),
-        "wanted": _ordered_counts(run_dir / "scale.json").get(GROUP),
+        "wanted": _requested_counts(run_dir / "scale.json").get(GROUP),
         "waiting": turns.get("answered", 0),
     }
     return Response(orjson.dumps(body), media_type="application/json")

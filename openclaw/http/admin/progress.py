@@ -1,6 +1,6 @@
-"""Reports on learning progress for `python -m openclaw.progress`, and answers of the initial model for comparison.
+"""Routes for `python -m openclaw.progress`: stored reports, preferences, and answers of version 0.
 
-With `?adapter=NAME` preferences, version and reports are those of a trained adapter.
+With `?adapter=NAME` they are about a trained adapter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openclaw.gateway.trial import MOST_TOKENS, TrialAnswer, first_answers
 from openclaw.http.admin.versions import adapter_named
 from openclaw.http.auth import check_admin
 from openclaw.http.browser import check_reader
-from openclaw.views.progress import keep, progress, recorded
+from openclaw.views.progress import progress, recorded, save_report
 from openclaw.views.source import source_of
 
 router = APIRouter()
@@ -30,7 +30,7 @@ MOST_PROMPTS = 64
 
 @router.get("/admin/progress")
 async def get_progress(request: Request) -> Response:
-    """Returns people's preferences, and the saved reports: `{"live", "wishes", "reports"}`."""
+    """Returns `{"live", "wishes", "reports"}`: the live version, the preferences of people, and the stored reports."""
     check_reader(request)
     source, adapter = source_of(request), adapter_named(request)
     return _json(await source.in_thread(lambda: progress(source, adapter)))
@@ -38,7 +38,7 @@ async def get_progress(request: Request) -> Response:
 
 @router.get("/admin/progress/recorded")
 async def get_recorded(request: Request) -> Response:
-    """Returns the answers of version 0 in the newest report that has some: `{"time", "max_tokens", "answers"}`."""
+    """Returns the answers of version 0 in the newest report that has them: `{"time", "max_tokens", "answers"}`."""
     check_reader(request)
     source, adapter = source_of(request), adapter_named(request)
     return _json(await source.in_thread(lambda: recorded(source, adapter)))
@@ -46,18 +46,20 @@ async def get_recorded(request: Request) -> Response:
 
 @router.post("/admin/progress")
 async def keep_report(request: Request) -> Response:
-    """Saves a report in the run folder. 409 without a run folder."""
+    """Saves a report in the run folder. Raises ClientError (409) if the server has none."""
     check_admin(request, request.app.state.gateway.settings)
     report, source, adapter = parse_body(await request.body()), source_of(request), adapter_named(request)
-    path = await source.in_thread(lambda: keep(source, report, adapter))
+    path = await source.in_thread(lambda: save_report(source, report, adapter))
     return _json({"object": "progress", "kept": path.name})
 
 
 @router.post("/admin/progress/first")
 async def ask_first(request: Request) -> Response:
-    """Handles `{"prompts": [request bodies], "max_tokens": N}`: returns greedy answers of the initial model,
-    `{"answers": [{"text", "log_prob", "ended"}]}`. Serving continues, and nothing is stored. 409 if no engine can
-    answer."""
+    """Returns greedy answers of version 0 to `{"prompts": [request bodies], "max_tokens": N}`, which are not stored.
+
+    The response is `{"answers": [{"text", "log_prob", "ended"}]}`. Serving continues meanwhile. Raises ClientError
+    (409) if no engine can load version 0.
+    """
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     body = parse_body(await request.body())

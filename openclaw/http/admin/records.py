@@ -1,4 +1,4 @@
-"""Stored data and the run's state as JSON: the views of `openclaw.views`, metrics, an export."""
+"""Routes that return stored data and the state of the run as JSON; the data comes from `openclaw.views`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ MOST = 200
 
 @router.get("/admin/now")
 async def get_now(request: Request) -> Response:
-    """Returns the current state: the four loops with their lag, counts, live sessions, processes, alarms."""
+    """Returns the current state: the four loops and their lag, counts, open sessions, processes and alarms."""
     check_reader(request)
     return _json(await now(source_of(request)))
 
 
 @router.get("/admin/sessions")
 async def get_sessions(request: Request, limit: str = "", before: str = "") -> Response:
-    """Returns sessions, newest first: `{"open", "ended", "next"}`; `before=NEXT` gives the next page, `limit` is 1 to
-    200."""
+    """Returns sessions, newest first: `{"open", "ended", "next"}`.
+
+    `before=NEXT` requests the next page; `limit`: 1 to 200 sessions.
+    """
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", SESSIONS_A_PAGE, 1, MOST)
     earlier = _seconds(before)
@@ -47,18 +49,20 @@ async def get_sessions(request: Request, limit: str = "", before: str = "") -> R
 
 @router.get("/admin/sessions/{session_id:path}")
 async def get_session(request: Request, session_id: str, limit: str = "", after: str = "") -> Response:
-    """Returns a session with its turns in order: messages, answers, next states, judgements and states;
-    `after=NEXT` gives the next page."""
+    """Returns a session with its turns in order: messages, answers, next states, judgements and training status.
+
+    `after=NEXT` requests the next page.
+    """
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
-    behind = whole(after, "after", -1, -1, 2**31)
+    after_index = whole(after, "after", -1, -1, 2**31)
     id_ = printable(session_id, "session_id")
-    return _json(await source.in_thread(lambda: session(source.store, id_, behind, most)))
+    return _json(await source.in_thread(lambda: session(source.store, id_, after_index, most)))
 
 
 @router.get("/admin/turns/{completion_id}")
 async def get_turn(request: Request, completion_id: str) -> Response:
-    """Returns one turn in full: prompt, answer, next state, votes, hints, feedback, sample, training."""
+    """Returns all data of one turn: prompt, answer, next state, judgements, feedback, sample and training."""
     check_reader(request)
     source, id_ = source_of(request), printable(completion_id, "completion_id")
     return _json(await source.in_thread(lambda: turn(source.store, id_)))
@@ -66,8 +70,10 @@ async def get_turn(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/turns/{completion_id}/tokens")
 async def get_tokens(request: Request, completion_id: str) -> Response:
-    """Returns a turn's tokens: ids, texts, log-probs, versions; once trained, advantages, the trainer's and the
-    teacher's log-probs."""
+    """Returns the tokens of an answer: ids, texts, log-probs and versions.
+
+    After training also the advantages, and the log-probs of the trainer and the teacher.
+    """
     check_reader(request)
     source, id_ = source_of(request), printable(completion_id, "completion_id")
     return _json(await source.in_thread(lambda: tokens(source.store, source.tokenizer, id_)))
@@ -75,17 +81,19 @@ async def get_tokens(request: Request, completion_id: str) -> Response:
 
 @router.get("/admin/versions/{number}/turns")
 async def get_version_turns(request: Request, number: str, limit: str = "", after: str = "") -> Response:
-    """Returns the turns that a version was trained on: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives
-    the next page."""
+    """Returns the turns that a version was trained on: `{"turns", "good", "bad", "data", "next"}`.
+
+    `after=NEXT` requests the next page.
+    """
     check_reader(request)
     source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
-    version, behind = whole(number, "version", 0, 0, 2**31), whole(after, "after", 0, 0, 2**62)
-    return _json(await source.in_thread(lambda: lessons(source.store, version, behind, most)))
+    version, after_index = whole(number, "version", 0, 0, 2**31), whole(after, "after", 0, 0, 2**62)
+    return _json(await source.in_thread(lambda: lessons(source.store, version, after_index, most)))
 
 
 @router.get("/admin/learning")
 async def get_learning(request: Request) -> Response:
-    """Returns metrics over versions, from the run's metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
+    """Returns training metrics by version, read from metrics.jsonl: `{"x", "steps", "times", "charts"}`."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: learning(source)))
@@ -93,7 +101,7 @@ async def get_learning(request: Request) -> Response:
 
 @router.get("/admin/privacy")
 async def get_privacy(request: Request) -> Response:
-    """Returns the stored data by person, its location, and how long it is kept."""
+    """Returns counts of stored data by person, the location of the store, and the retention time."""
     check_reader(request)
     source = source_of(request)
     return _json(await source.in_thread(lambda: privacy(source)))
@@ -101,10 +109,13 @@ async def get_privacy(request: Request) -> Response:
 
 @router.get("/admin/export")
 async def export(request: Request, session_id: str | None = None, person: str | None = None) -> Response:
-    """Returns JSON lines of everything, of one session or of one person, like `python -m openclaw.store export`."""
+    """Returns stored turns as JSON lines: of one session, of one person, or all.
+
+    The format is that of `python -m openclaw.store export`.
+    """
     check_reader(request)
     source = source_of(request)
-    lines = await source.in_thread(lambda: _started(source, session_id, person))
+    lines = await source.in_thread(lambda: _export_lines(source, session_id, person))
     headers = {**HEADERS, "content-disposition": 'attachment; filename="openclaw-export.jsonl"'}
     return StreamingResponse(lines, headers=headers, media_type="application/jsonl")
 
@@ -116,8 +127,8 @@ def _seconds(text: str) -> float | None:
         raise ClientError("before must be a Unix time in seconds", "before") from error
 
 
-def _started(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:
-    """Returns the lines of an export; raises errors of the store before the response begins."""
+def _export_lines(source: ViewSource, session_id: str | None, person: str | None) -> Iterator[bytes]:
+    """Returns the lines of an export. Reads the first one now, so that errors of the store become an error response."""
     lines = export_lines(source.store, session_id, person)
     first = next(lines)
 

@@ -1,6 +1,6 @@
-"""POST /admin/trajectories, /v1/trajectories: the turns of sessions with their training data.
+"""POST /admin/trajectories, /v1/trajectories: turns with their training data.
 
-Token ids, log-probs and weight versions as they were sampled, for a trainer or an environment on another machine.
+Token ids, log-probs and weight versions are those of sampling, for a trainer or an environment on another machine.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ router = APIRouter()
 
 MOST_SESSIONS = 256
 MOST_TURNS = 1000
-_GIVEN = (
+_FIELDS = (
     "completion_id", "turn_index", "turn_type", "parent_id", "person", "group_id", "task_id", "source", "state",
     "state_reason", "finish_reason", "created_at", "prompt_ids", "completion_ids", "completion_log_probs",
     "version_spans", "sampling", "tokenizer_fingerprint", "template_fingerprint", "policy_id",
 )  # fmt: skip
-_CONTENT = ("messages", "tools", "response_message", "next_state")
+_CONTENT_FIELDS = ("messages", "tools", "response_message", "next_state")
 
 
 @router.post("/admin/trajectories")
 async def all_trajectories(request: Request) -> Response:
-    """Handles `{"session_ids": [...] or "group", "content": bool, "limit": turns}`: returns `{"data": [{"session_id",
-    "turns"}], "left": [session ids to ask for next]}`. An unknown session has no turns."""
+    """Returns turns of sessions: `{"data": [{"session_id", "turns"}], "left": [ids of sessions that exceed the
+    limit]}`.
+
+    The body is `{"session_ids": [...] or "group", "content": bool, "limit": turns}`. An unknown session has no turns.
+    """
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     return await _read(gateway, await request.body(), ADMINISTRATOR)
@@ -44,13 +47,12 @@ async def all_trajectories(request: Request) -> Response:
 
 @router.post("/v1/trajectories")
 async def own_trajectories(request: Request) -> Response:
-    """Returns the same for the bearer of a named key (OPENCLAW_API_KEYS): only turns of that name. 403 for another
-    key."""
+    """Returns turns of the client, which needs a named key (OPENCLAW_API_KEYS). Raises ClientError (403)."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, {}, gateway.settings)
     if asker.person is None:
-        message = "only a named key (OPENCLAW_API_KEYS) has turns of its own; administrators use /admin/trajectories"
+        message = "/v1/trajectories requires a named key (OPENCLAW_API_KEYS); administrators use /admin/trajectories"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     return await _read(gateway, await request.body(), asker)
 
@@ -59,23 +61,23 @@ async def _read(gateway: Gateway, data: bytes, asker: Asker) -> Response:
     body = parse_body(data)
     sessions, group = _session_ids(body), string(body, "group")
     if (sessions is None) == (group is None):
-        raise ClientError("either session_ids or group is required, not both", "session_ids")
+        raise ClientError("exactly one of session_ids and group is required", "session_ids")
     content, limit = boolean(body, "content"), integer(body, "limit", 1, MOST_TURNS) or MOST_TURNS
     if gateway.recorder is None:
-        raise ClientError("this server records no turns", code="not_recording", status=409)
+        raise ClientError("this server does not record turns", code="not_recording", status=409)
     content_json = await asyncio.to_thread(
-        _found_json,
+        _trajectories_json,
         gateway.recorder.store,
         sessions,
         group,
         limit,
         asker,
-        _GIVEN + _CONTENT if content else _GIVEN,
+        _FIELDS + _CONTENT_FIELDS if content else _FIELDS,
     )
     return Response(content_json, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def _found_json(
+def _trajectories_json(
     store: RolloutStore,
     sessions: list[str] | None,
     group: str | None,
@@ -94,7 +96,7 @@ def _turn(turn: Turn, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _session_ids(body: dict[str, Any]) -> list[str] | None:
-    """Returns the session ids without duplicates. Raises ClientError."""
+    """Returns the requested session ids without duplicates; None if a group is requested. Raises ClientError."""
     ids = body.get("session_ids")
     if ids is None:
         return None

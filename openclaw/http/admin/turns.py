@@ -1,5 +1,7 @@
-"""The status of turns: whether judged, with which score and why; whether trained, by which version. It contains no
-conversation text, except in hints and reasons."""
+"""Routes for the status of turns: score, reason, training state and version.
+
+They return no conversation text, except in hints and reasons.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ MOST_TURNS = 200
 
 @router.get("/v1/turns/{completion_id}")
 async def turn(request: Request, completion_id: str) -> Response:
-    """Returns one turn by the id of its completion; 404 if it is not recorded, or belongs to another key. `?user=`
-    names the person, as in requests."""
+    """Returns the status of the turn with this completion id; `?user=` names the person, as in chat requests.
+
+    Raises ClientError (404) if the turn is not recorded or belongs to another key.
+    """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     asker = asker_named(request.headers, request.query_params, gateway.settings)
@@ -33,7 +37,7 @@ async def turn(request: Request, completion_id: str) -> Response:
     if gateway.recorder is not None and completion_id.isprintable():
         status = await asyncio.to_thread(gateway.recorder.store.status.of_completion, completion_id, asker)
     if status is None:
-        message = f"there is no recorded turn of completion {completion_id!r}"
+        message = f"there is no recorded turn with completion_id {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
     return _json(_shown(status))
 

@@ -1,6 +1,6 @@
-"""Weight versions: their states, rollback, pinning, and quarantined samples. For the administrator.
+"""Administration of weight versions: their states, rollback, pinning, and quarantined samples.
 
-With `?adapter=NAME` the routes are about the versions of a trained adapter, which are numbered separately.
+With `?adapter=NAME` the routes are about a trained adapter, whose versions have their own numbers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from openclaw.versions.listing import list_versions, show_version
 router = APIRouter()
 
 WAIT_SECONDS = 60.0
-"""Seconds to wait for the driver; after that the order stays pending."""
+"""Seconds to wait for the driver; after them the response is 202, and the command stays pending."""
 MOST_PROMPTS = 64
 
 
 @router.get("/admin/versions")
 async def versions(request: Request) -> Response:
-    """Returns `{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
+    """Returns `{"object": "list", "live", "pinned", "data": [...]}`, oldest version first."""
     store, run_dir = _places(request)
     listing = await asyncio.to_thread(list_versions, store, run_dir, adapter_named(request))
     return _json({"object": "list", **listing})
@@ -44,24 +44,27 @@ async def versions(request: Request) -> Response:
 @router.get("/admin/versions/diff")
 async def difference(request: Request, a: str, b: str) -> Response:
     """Returns the difference of two versions: `{"a", "b", "common", "only_a", "only_b", "measurements"}`."""
-    return _json(await _compared(request, _number(a), _number(b)))
+    return _json(await _comparison(request, _number(a), _number(b)))
 
 
 @router.post("/admin/versions/diff")
 async def side_by_side(request: Request) -> Response:
-    """Handles `{"a", "b", "prompts": [text or {"messages": [...]}]}`: returns the same, and `answers`, greedy ones of
-    both versions, `[{"prompt", "a", "b", "same"}]`. Serving continues, and nothing is stored."""
+    """Returns the difference of two versions, with greedy answers of both to prompts.
+
+    The body is `{"a", "b", "prompts": [text or {"messages": [...]}]}`. The response also has `answers`: `[{"prompt",
+    "a", "b", "same"}]`. Serving continues, and nothing is stored.
+    """
     check_admin(request, request.app.state.gateway.settings)
     body = parse_body(await request.body())
     first, second = (_number(str(body.get(name))) for name in ("a", "b"))
     asked = _prompts(body.get("prompts"))
-    comparison = await _compared(request, first, second)
-    return _json({**comparison, "answers": await _answers(request, (first, second), asked)})
+    comparison = await _comparison(request, first, second)
+    return _json({**comparison, "answers": await _answers_of_both(request, (first, second), asked)})
 
 
 @router.get("/admin/versions/{number}")
 async def version(request: Request, number: str) -> Response:
-    """Returns one version with all its measurements; 404 if there is none."""
+    """Returns one version with all its measurements. Raises ClientError (404)."""
     store, run_dir = _places(request)
     shown = await asyncio.to_thread(show_version, store, run_dir, _number(number), adapter_named(request))
     if shown is None:
@@ -71,55 +74,66 @@ async def version(request: Request, number: str) -> Response:
 
 @router.post("/admin/versions/unpin")
 async def unpin(request: Request) -> Response:
-    """Serves the newest weights again; training continues."""
-    return await _order(request, "unpin", None)
+    """Serves the newest weights again, and resumes training."""
+    return await _send_order(request, "unpin", None)
 
 
 @router.post("/admin/versions/{number}/rollback")
 async def rollback(request: Request, number: str) -> Response:
-    """Handles `{"drop_turns": false}`: the version is served at once, and later training continues from it. Its
-    successors are undone: their samples are ready again, or with `drop_turns` quarantined."""
+    """Makes an older version live at once; later training continues from it.
+
+    The body is `{"drop_turns": false}`. Newer versions are undone. Their samples become ready again, or quarantined
+    with `drop_turns`.
+    """
     check_admin(request, request.app.state.gateway.settings)
     body = parse_body(await request.body() or b"{}")
     drop = body.get("drop_turns", False)
     if not isinstance(drop, bool):
         raise ClientError("drop_turns must be true or false", "drop_turns")
-    return await _order(request, "rollback", number, drop, "by hand")
+    return await _send_order(request, "rollback", number, drop, "by hand")
 
 
 @router.post("/admin/versions/{number}/pin")
 async def pin(request: Request, number: str) -> Response:
-    """Serves the version and pauses training; turns are collected and judged meanwhile."""
-    return await _order(request, "pin", number)
+    """Serves the version and pauses training. Turns are still collected and judged."""
+    return await _send_order(request, "pin", number)
 
 
 @router.post("/admin/versions/{number}/release")
 async def release(request: Request, number: str) -> Response:
     """Makes the version's quarantined samples ready for training again."""
     store, _ = _places(request)
-    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, adapter_named(request))
+    version, trainer = (
+        await _existing_version(request, number),
+        policy_of(DEFAULT_TRAINER, adapter_named(request)),
+    )
     count = await asyncio.to_thread(store.quarantine.release, version, trainer)
     return _json({"version": version, "released": count})
 
 
 @router.delete("/admin/versions/{number}/quarantine")
 async def delete(request: Request, number: str) -> Response:
-    """Drops the version's quarantined samples permanently; the turns stay."""
+    """Drops the version's quarantined samples permanently; their turns stay stored."""
     store, _ = _places(request)
-    version, trainer = await _known(request, number), policy_of(DEFAULT_TRAINER, adapter_named(request))
+    version, trainer = (
+        await _existing_version(request, number),
+        policy_of(DEFAULT_TRAINER, adapter_named(request)),
+    )
     count = await asyncio.to_thread(store.quarantine.delete, version, trainer)
     return _json({"version": version, "deleted": count})
 
 
-async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
+async def _comparison(request: Request, first: int, second: int) -> dict[str, Any]:
     store, run_dir = _places(request)
     if adapter_named(request) is not None:
         raise ClientError(
-            "versions of an adapter cannot be compared; remove adapter", "adapter", "unsupported_value"
+            "versions of an adapter cannot be compared; remove the parameter adapter",
+            "adapter",
+            "unsupported_value",
         )
     comparison = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
     if comparison is None:
-        raise ClientError(f"there is no version {first} or no version {second}", "a", "not_found", 404)
+        raise ClientError(f"version {first} or version {second} does not exist", "a", "not_found", 404)
     return comparison
 
 
@@ -132,10 +146,10 @@ def _prompts(prompts: Any) -> list[ChatRequest]:
     ]
 
 
-async def _answers(
+async def _answers_of_both(
     request: Request, versions: tuple[int, int], asked: list[ChatRequest]
 ) -> list[dict[str, Any]]:
-    """Returns the answers of both versions, one after the other."""
+    """Returns the prompts with the greedy answers of both versions."""
     gateway: Gateway = request.app.state.gateway
     store, _ = _places(request)
     known = {one.version: one for one in await asyncio.to_thread(store.versions.all)}
@@ -150,7 +164,7 @@ async def _answers(
 
 
 def _text(message: Message) -> str:
-    """Returns the text visible to a user."""
+    """Returns the visible text of an answer, with its tool calls."""
     calls = [
         f"{call['function']['name']}({call['function']['arguments']})"
         for call in message.get("tool_calls") or []
@@ -158,21 +172,21 @@ def _text(message: Message) -> str:
     return "\n".join(filter(None, (text_of(message), *calls)))
 
 
-async def _known(request: Request, version_text: str) -> int:
-    """Returns the number of an existing version. Raises ClientError."""
+async def _existing_version(request: Request, version_text: str) -> int:
+    """Returns the number of an existing version. Raises ClientError (404)."""
     number, (store, _) = _number(version_text), _places(request)
     if await asyncio.to_thread(show_version, store, None, number, adapter_named(request)) is None:
         raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     return number
 
 
-async def _order(
+async def _send_order(
     request: Request, action: str, version_text: str | None, drop_turns: bool = False, reason: str = ""
 ) -> Response:
     _, run_dir = _places(request)
-    number = None if version_text is None else await _known(request, version_text)
+    number = None if version_text is None else await _existing_version(request, version_text)
     if run_dir is None:
-        message = "this server has no run folder (--run-dir), so it cannot change the version"
+        message = "without a run folder (--run-dir) the server cannot change the live version"
         if request.app.state.gateway.settings.run_dir is not None:
             message = f"adapter {adapter_named(request)!r} has no versions yet"
         raise ClientError(message, code="no_run", status=409)
@@ -182,7 +196,7 @@ async def _order(
         order = await asyncio.to_thread(orders.place, run_dir, action, number, drop_turns, reason)
     except OrderError as error:
         raise ClientError(str(error), code="busy", status=409) from error
-    done = await _answer_to(run_dir, order, f"{action} {'' if number is None else number}".strip())
+    done = await _driver_answer(run_dir, order, f"{action} {'' if number is None else number}".strip())
     if done is None:
         return _json({"action": action, "version": number, "status": "waiting"}, 202)
     if done["error"] is not None:
@@ -190,15 +204,16 @@ async def _order(
     return _json({"action": action, "version": number, "status": "done", "seconds": done["seconds"]})
 
 
-async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
-    """Returns the driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) if this server stops first."""
+async def _driver_answer(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
+    """Returns the answer of the driver; None after `WAIT_SECONDS`. Raises ClientError (503) if this server stops
+    meanwhile."""
     try:
         return await orders.wait_for(run_dir, order, WAIT_SECONDS)
     except asyncio.CancelledError:
         if not orders.waits(run_dir):
             raise
         message = (
-            f"the server is stopping: {what} is carried out at the next start; to cancel it, delete "
+            f"the server is stopping; {what} will be executed at the next start; to cancel it, delete "
             f"{run_dir / orders.ORDER}"
         )
         raise ClientError(message, code="stopping", status=503, kind="server_error") from None
@@ -209,7 +224,7 @@ def _places(request: Request) -> tuple[RolloutStore, Path | None]:
     check_admin(request, gateway.settings)
     if gateway.recorder is None:
         raise ClientError(
-            "this server records no turns, so it knows no versions", code="not_recording", status=409
+            "this server does not record turns, so it has no versions", code="not_recording", status=409
         )
     run_dir, adapter = gateway.settings.run_dir, adapter_named(request)
     if run_dir is None or adapter is None:
@@ -219,12 +234,16 @@ def _places(request: Request) -> tuple[RolloutStore, Path | None]:
 
 
 def adapter_named(request: Request) -> str | None:
-    """Returns the adapter that a request is about; None: the model. Raises ClientError (404) for one that is not
-    trained here."""
+    """Returns the value of the query parameter `adapter`; None: the served model.
+
+    Raises ClientError (404) if no such adapter is trained here.
+    """
     name = request.query_params.get("adapter")
     gateway: Gateway = request.app.state.gateway
     if name is not None and name not in gateway.trained.adapters:
-        raise ClientError(f"no adapter {name[:SHOWN]!r} is trained here", "adapter", "not_found", 404)
+        raise ClientError(
+            f"adapter {name[:SHOWN]!r} is not trained on this server", "adapter", "not_found", 404
+        )
     return name
 
 

@@ -1,4 +1,4 @@
-// Draws the charts of the learning view with uPlot, from the same JSON that everybody can ask for.
+// Draws the charts of the learning view with uPlot, from the JSON of /admin/learning.
 "use strict";
 (async () => {
   const boxes = [...document.querySelectorAll("[data-chart]")];

@@ -1,4 +1,4 @@
-// What pages do beyond HTML: refresh when something changed, walk through tokens.
+// Reloads pages after changes, and moves between tokens with the arrow keys.
 "use strict";
 (() => {
   const REST_MS = 3000;

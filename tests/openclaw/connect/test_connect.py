@@ -203,7 +203,7 @@ def test_the_first_argument_is_the_client_and_a_short_context_is_rejected(
     assert main(["codex", "--remove"]) == 0
     assert list((openclaw / "codex").iterdir()) == [] and _config(openclaw) == OWN
     assert _connect(gateway, "hermes") == 1
-    assert "hermes needs 64000 tokens of context, this model has 32768" in capsys.readouterr().err
+    assert "hermes needs 64000 tokens of context, but the server allows 32768" in capsys.readouterr().err
 
 
 def test_print_only_writes_nothing(gateway, openclaw, capsys):
@@ -253,9 +253,9 @@ def test_remove_keeps_a_provider_with_another_url(gateway, openclaw, capsys):
     config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://elsewhere/v1"
     (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
     assert _connect(gateway) == 1  # and does not overwrite it
-    assert "points at http://elsewhere/v1" in capsys.readouterr().err
+    assert "already exists with the address http://elsewhere/v1" in capsys.readouterr().err
     assert main(["--remove"]) == 0
-    assert "was left as it is" in capsys.readouterr().err
+    assert "so it was kept" in capsys.readouterr().err
     left = _config(openclaw)
     assert left["models"]["providers"]["openclaw-rl"]["baseUrl"] == "http://elsewhere/v1"
     assert left["plugins"] == OWN["plugins"]
@@ -292,7 +292,9 @@ def test_a_key_readable_by_others_and_blocking_settings_are_reported(gateway, op
     assert _connect(gateway) == 0
     told = capsys.readouterr().err
     assert (
-        "plugins.deny names rl-training-headers" in told and "keep it: poet" in told and "chmod 600" in told
+        "plugins.deny names rl-training-headers" in told
+        and "which they keep: poet" in told
+        and "chmod 600" in told
     )
 
 
@@ -302,7 +304,7 @@ def test_an_invalid_settings_file_is_not_taken_for_one_with_comments(gateway, op
     (openclaw / "refuse").touch()
     assert _connect(gateway) == 1
     told = capsys.readouterr()
-    assert "OpenClaw rejects it too" in told.err and told.out == ""
+    assert "OpenClaw also rejects this file" in told.err and told.out == ""
 
 
 def test_earlier_errors_in_the_settings_are_not_attributed_to_connecting(gateway, openclaw, capsys):
@@ -333,13 +335,13 @@ def test_an_openclaw_without_node_is_reported_and_the_settings_are_written(
     program.write_text("#!/usr/bin/env no-such-node\n")
     assert _connect(gateway) == 0
     told = capsys.readouterr().err
-    assert "no-such-node" in told and "needs a current Node" in told
+    assert "no-such-node" in told and "requires a current Node" in told
     assert "openclaw-rl" in _config(openclaw)["models"]["providers"]
 
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [({"data": [{"id": "llama"}]}, "not an OpenClaw-RL server"), ({"data": []}, "names no model")],
+    [({"data": [{"id": "llama"}]}, "not an OpenClaw-RL server"), ({"data": []}, "lists no models")],
 )
 def test_another_server_at_the_address_is_reported(answer, told, openclaw, httpserver_of, capsys):
     assert main(["--url", httpserver_of(answer)]) == 1
@@ -348,7 +350,7 @@ def test_another_server_at_the_address_is_reported(answer, told, openclaw, https
 
 def test_an_invalid_address_is_reported(openclaw, capsys):
     assert main(["--url", "http://[::1"]) == 1
-    assert "is not an address" in capsys.readouterr().err
+    assert "is not a valid URL" in capsys.readouterr().err
 
 
 def test_changes_by_others_survive_the_removal():

@@ -105,7 +105,7 @@ def test_a_value_changed_by_the_user_is_kept_and_reported(
     file.write_text(file.read_text().replace('model = "tiny-claw"', 'model = "mine"'))
     own_file.remove("codex")
     assert _read(file) == {"model": "mine"}
-    assert "warning: model was changed since" in capsys.readouterr().err
+    assert "warning: model was changed after connecting" in capsys.readouterr().err
 
 
 def test_a_json_file_with_comments_is_not_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +147,7 @@ def test_a_provider_of_this_name_at_another_address_is_not_overwritten(home: Pat
     file = _file(home, "codex")
     file.write_text('[model_providers.openclaw-rl]\nbase_url = "http://elsewhere/v1"\n')
     with pytest.raises(
-        ConfigError, match="points at http://elsewhere/v1; choose another name with --provider"
+        ConfigError, match="is already http://elsewhere/v1: choose another name with --provider"
     ):
         _connect("codex")
     _connect("codex", provider="second", keep_model=True)
@@ -171,19 +171,19 @@ def test_printing_shows_no_key_and_writes_nothing(
 
 
 def test_an_invalid_settings_file_is_rejected() -> None:
-    with pytest.raises(NotEditable, match="not a set of names and values"):
+    with pytest.raises(NotEditable, match="top-level value is not a mapping"):
         edit("- a\n", "yaml", {"a": 1})
-    with pytest.raises(NotEditable, match="cannot be read as TOML"):
+    with pytest.raises(NotEditable, match="is not valid TOML"):
         edit("= 1\n", "toml", {"a": 1})
 
 
 def test_the_settings_file_of_a_client_follows_its_variables(tmp_path: Path) -> None:
     opencode = WRITTEN["opencode"]
     xdg = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert own_file.place(opencode, xdg) == tmp_path / "opencode" / "opencode.json"
+    assert own_file.settings_file(opencode, xdg) == tmp_path / "opencode" / "opencode.json"
     both = {**xdg, "OPENCODE_CONFIG_DIR": str(tmp_path / "own")}
-    assert own_file.place(opencode, both) == tmp_path / "own" / "opencode.json"
+    assert own_file.settings_file(opencode, both) == tmp_path / "own" / "opencode.json"
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "opencode.jsonc").touch()
-    assert own_file.place(opencode, both).name == "opencode.jsonc"
-    assert own_file.place(WRITTEN["codex"], {}) == Path("~/.codex/config.toml").expanduser()
+    assert own_file.settings_file(opencode, both).name == "opencode.jsonc"
+    assert own_file.settings_file(WRITTEN["codex"], {}) == Path("~/.codex/config.toml").expanduser()

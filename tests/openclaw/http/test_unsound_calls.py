@@ -68,7 +68,7 @@ def test_a_truncated_call_is_text_and_the_finish_reason_is_length(
 def test_a_required_call_that_is_missing_is_reported(
     gateway: RunningGateway, dialect: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    response._say_unfulfilled.cache_clear()
+    response._warn_unfulfilled.cache_clear()
     ask = DIALECTS[dialect]
     gateway.says(' {"city": Paris')
     answer = ask(gateway, HELLO, stream, forced="weather")

@@ -113,7 +113,7 @@ def test_an_order_pending_at_the_servers_stop_is_answered_with_its_outcome(
     [answer] = answers
     assert answer.status_code == 503
     assert answer.json()["error"]["message"] == (
-        "the server is stopping: rollback 0 is carried out at the next start; to cancel it, delete "
+        "the server is stopping; rollback 0 will be executed at the next start; to cancel it, delete "
         f"{tmp_path}/version_order.json"
     )
     assert left_over(VersionOrders(tmp_path)) == (
@@ -129,7 +129,7 @@ def test_a_page_on_another_port_cannot_change_versions(
     gateway: RunningGateway, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     answer = gateway.http.post("/admin/versions/0/rollback", headers=headers)
-    assert answer.status_code == 403 and "other addresses" in answer.json()["error"]["message"]
+    assert answer.status_code == 403 and "other origins" in answer.json()["error"]["message"]
     assert not (tmp_path / "version_order.json").exists()
 
 

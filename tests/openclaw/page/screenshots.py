@@ -40,7 +40,7 @@ def take_versions(base: str, folder: Path) -> None:
         page.screenshot(path=str(folder / "page-versions.jpg"), type="jpeg", quality=QUALITY)
         page.click("button:has-text('Unpin')")
         page.wait_for_selector("text=Training continues.")
-        page.click("a:has-text('Compare with the model as it was given')")
+        page.click("a:has-text('Compare with the initial model')")
         page.click("button:has-text('Answer side by side')")
         page.locator("h2:has-text('Answers side by side')").scroll_into_view_if_needed()
         page.evaluate("document.getElementById('answers-title').scrollIntoView()")

@@ -6,7 +6,7 @@ import time
 
 import httpx
 
-from openclaw.http.browser import COOKIE, PASS_SECONDS, is_pass, new_pass
+from openclaw.http.browser import COOKIE, LOGIN_SECONDS, is_login, new_login
 from tests.fakes.fixtures import Talk
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
@@ -85,11 +85,11 @@ def test_a_login_redirects_only_locally_and_rejects_other_sites(start_gateway: S
 
 
 def test_a_login_cookie_expires_and_cannot_be_forged() -> None:
-    value = new_pass("key")
-    assert is_pass(value, "key") and not is_pass(value, "other") and not is_pass("", "key")
-    assert not is_pass(new_pass("key", time.time() - PASS_SECONDS - 1), "key")
+    value = new_login("key")
+    assert is_login(value, "key") and not is_login(value, "other") and not is_login("", "key")
+    assert not is_login(new_login("key", time.time() - LOGIN_SECONDS - 1), "key")
     until, signature = value.split(".")
-    assert not is_pass(f"{int(until) + 1}.{signature}", "key") and not is_pass("é.é", "key")
+    assert not is_login(f"{int(until) + 1}.{signature}", "key") and not is_login("é.é", "key")
 
 
 def test_changes_are_sent_while_the_page_is_open(gateway: RunningGateway, talk: Talk) -> None:

@@ -195,7 +195,7 @@ def test_the_start_page_updates_itself_and_a_click_repeats_a_prompt(
 
 
 def bring_back(page: Any, version: int) -> None:
-    page.click(f"button:has-text('Bring version {version} back')")
+    page.click(f"button:has-text('Restore version {version}')")
     page.wait_for_selector(f"text=Version {version} is live again.")
 
 
@@ -212,7 +212,7 @@ def test_a_version_is_rolled_back_pinned_and_compared_by_click(
         page.wait_for_selector("text=Version 1 is live again.")
         assert asked == [{"version": 1, "drop_turns": True}], "one click; its turns are not learned again"
         bring_back(page, 2)
-        page.click("#v1 button:has-text('learn again')")
+        page.click("#v1 button:has-text('train again')")
         page.wait_for_selector("text=Version 1 is live again.")
         bring_back(page, 2)
         assert [one["version"] for one in asked] == [1, 2, 1, 2]

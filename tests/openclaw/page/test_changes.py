@@ -67,7 +67,7 @@ def test_a_user_rating_replaces_the_judges_score(
     answer = browser.post("/page/turn/verdict", data=given)
     assert answer.status_code == 303 and "said=judging" in answer.headers["location"]
     page = browser.get(answer.headers["location"]).text
-    assert "the judge now uses your rating" in page and "say it in German" in page
+    assert "your rating replaces the judge&#39;s score" in page and "say it in German" in page
     judgements = gateway.store.feedback.judgements_of(gateway.turn(completion).id)
     assert [(one.kind, one.score) for one in judgements] == [("eval", -1.0), ("hint", 1.0)]
     assert (
@@ -164,12 +164,12 @@ def test_a_persons_preferences_are_shown_and_deleted(
     found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[wish])]
     store.judgements.finish(turn.id, found, Drop("test"))
     page = browser.get("/page/privacy").text
-    assert "shorter, &lt;b&gt;please&lt;/b&gt;" in page and "for their prompts" in page
+    assert "shorter, &lt;b&gt;please&lt;/b&gt;" in page and "in prompts; stated" in page
     (person,) = browser.get("/admin/privacy").json()["people"]
     (shown,) = person["wishes"]
     store.memory.hold(shown["id"], 4, {})
     store.versions.weights_live(-1, 4, None, True, None, None)
-    assert "v4 does it unasked" in browser.get("/page/privacy").text
+    assert "learned by v4" in browser.get("/page/privacy").text
     assert "in German" in browser.get("/page/turn", params={"id": turn.completion_id}).text
     answer = browser.post("/page/privacy/forget", data={"wish": shown["id"]})
     assert answer.headers["location"].startswith("/page/privacy") and store.memory.wishes() == []
@@ -207,10 +207,10 @@ def test_versions_show_a_rejections_reason_and_one_click_rolls_back(
     assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
     told = browser.get(answer.headers["location"]).text
     assert "Version 1 is live again." in told
-    assert "Bring version 2 back" in told, "what was live can come back"
+    assert "Restore version 2" in told, "what was live can come back"
     assert "is live again" not in browser.get(answer.headers["location"]).text, "Back does not tell it again"
     forged = browser.get("/page/versions?done=1&was=0&waits=2&pinned=1&note=1&pin_waits=1").text
-    assert "is live again" not in forged and "Bring version" not in forged and "is pinned" not in forged
+    assert "is live again" not in forged and "Restore version" not in forged and "is pinned" not in forged
     browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "0"})
     assert asked[1] == {"version": 1, "drop_turns": False}
 
@@ -243,10 +243,10 @@ def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
     why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {"kl": 9.0}}
     gateway.store.versions.weights_rejected(0, 1, 0, None, why)
     page = browser.get("/page/version?n=1").text
-    assert "would have learned from" in page and "1 of its turns is in quarantine" in page
-    assert "distance to the live weights on the newest answers" in page
+    assert "Turns of the rejected training step" in page and "1 of its turns is in quarantine" in page
+    assert "KL divergence from the live weights on the newest answers" in page
     answer = browser.post("/page/versions/quarantine", data={"version": "1", "then": "release"})
-    assert "Done, for 1 turn." in browser.get(answer.headers["location"]).text
+    assert "Done for 1 turn." in browser.get(answer.headers["location"]).text
     assert gateway.store.status.counts()["samples"] == {"ready": 1}
 
 

@@ -100,9 +100,9 @@ def test_the_page_is_read_only_unless_enabled(visit: TestClient, run: Path) -> N
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="has no buffer"):
+    with pytest.raises(ConfigError, match="contains no buffer"):
         source_of_run(tmp_path, None, None, writable=False)
-    assert main([str(tmp_path)]) == 2 and "has no buffer" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 2 and "contains no buffer" in capsys.readouterr().err
     assert main([str(tmp_path), "--host", "0.0.0.0"]) == 2 and not (tmp_path / "buffer").exists()
 
 

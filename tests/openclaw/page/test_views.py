@@ -51,7 +51,13 @@ def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Visit, talk: Talk
     judge(first)
     page = visit("/page/session", id="s1").text
     assert page.count("what is 2+2?") == 1, "a turn shows what is new, not the whole history"
-    for words in ("the person said so", "be short", "waits for its batch", "waits for what follows", second):
+    for words in (
+        "the person said so",
+        "be short",
+        "waits for its batch",
+        "waits for the next message",
+        second,
+    ):
         assert words in page
     turns = visit("/admin/sessions/s1").json()["data"]
     assert [turn["outcome"]["stage"] for turn in turns] == ["ready", "waiting"]
@@ -86,7 +92,7 @@ def test_a_turn_shows_each_token_with_its_version_and_log_prob(
     page = visit("/page/turn", id=completion, by="surprise").text
     assert page.count('<span class="tok ') == len(found["ids"]) + 5, "one a token, and the legend"
     assert f"1 of {len(found['ids'])}, id {found['ids'][0]}, log-prob" in page
-    assert "wrote the token" in visit("/page/turn", id=completion, by="nonsense").text
+    assert "sampled the token" in visit("/page/turn", id=completion, by="nonsense").text
 
 
 def test_hostile_texts_are_escaped(visit: Visit, talk: Talk, judge: JudgeTurn) -> None:

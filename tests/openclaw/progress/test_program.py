@@ -71,7 +71,7 @@ def test_an_engine_that_holds_the_first_model_answers_before_and_now(
     found = report(gateway, capsys)
     rows = {row["name"]: row for row in found["rows"]}
     assert (rows["wish_1"]["before"], rows["wish_1"]["now"]) == (0.0, 1.0)
-    assert "asked now" in found["base"] and "first model" in found["prompted"]
+    assert "sampled now" in found["base"] and "version 0" in found["prompted"]
     assert (found["live"], found["person"], found["wishes"][0]["text"]) == (1, "ada", WISH)
     assert turns(gateway) == stored, "a report is no talk"
     prompts = [gateway.tokenizer.decode(ids) for body in gateway.engine.tried for ids in body["prompts"]]
@@ -83,7 +83,7 @@ def test_answers_of_version_0_are_stored_for_engines_with_one_set_of_weights(
     gateway: RunningGateway, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert look(gateway) == NO_WISHES
-    assert "nobody has asked for anything yet" in capsys.readouterr().err
+    assert "no preferences are known yet" in capsys.readouterr().err
     learned(gateway)
     found = report(gateway, capsys)
     rows = {row["name"]: row for row in found["rows"]}
@@ -124,7 +124,7 @@ def test_one_persons_preferences_are_not_mixed_with_anothers(
     assert [one["text"] for one in report(gateway, capsys)["wishes"]] == ["No lists, please."]
     assert [one["text"] for one in report(gateway, capsys, "--person", "ada")["wishes"]] == [WISH]
     assert look(gateway, "--person", "eve") == NO_WISHES
-    assert "eve has not asked for anything yet; others have: ada, bob" in capsys.readouterr().err
+    assert "no preferences of eve are known; there are preferences of: ada, bob" in capsys.readouterr().err
 
 
 def test_in_a_run_with_adapters_the_adapter_of_the_key_is_measured(
@@ -151,16 +151,16 @@ def test_in_a_run_with_adapters_the_adapter_of_the_key_is_measured(
     found = report(gateway, capsys, "--api-key", "key-ada")
     rows = {row["name"]: row for row in found["rows"]}
     assert (found["live"], rows["wish_1"]["before"], rows["wish_1"]["now"]) == (1, 0.0, 1.0)
-    assert found["model"].endswith(":ada") and "asked now" in found["base"]
+    assert found["model"].endswith(":ada") and "sampled now" in found["base"]
     assert {one.get("lora_path") for one in gateway.engine.requests} == {"ada"}
     assert len(list((tmp_path / "policies" / "ada" / "progress").iterdir())) == 1
     assert not (tmp_path / "progress").exists(), "other people's reports do not list it"
     assert report(gateway, capsys, "--api-key", "key-ada", "--adapter", "ada")["earlier"] != []
     assert look(gateway, "--api-key", "key-bob") == NO_WISHES
-    assert "nobody has asked for anything yet" in capsys.readouterr().err
-    assert look(gateway) == 1 and "frozen base answers this key" in capsys.readouterr().err
+    assert "no preferences are known yet" in capsys.readouterr().err
+    assert look(gateway) == 1 and "the client key is served by the base model" in capsys.readouterr().err
     assert look(gateway, "--api-key", "key-bob", "--adapter", "ada") == 1
-    assert "no adapter 'ada' that this key may use" in capsys.readouterr().err
+    assert "--adapter ada: no such adapter" in capsys.readouterr().err
 
 
 def test_a_run_without_preferences_is_not_queried(
@@ -168,12 +168,12 @@ def test_a_run_without_preferences_is_not_queried(
 ) -> None:
     gateway.store.versions.weights_live(0, 1, 0, False, "/gone", "sum-1")
     assert look(gateway) == NO_WISHES
-    assert not gateway.engine.requests and "nobody has asked" in capsys.readouterr().err
+    assert not gateway.engine.requests and "no preferences are known" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--url", "http://127.0.0.1:9"]) == 1
-    assert "is the server running?" in capsys.readouterr().err
+    assert "check that the server is running" in capsys.readouterr().err
     gateway = start_gateway(admin_key="admin-key")
     assert look(gateway) == 1
     assert "OPENCLAW_ADMIN_KEY" in capsys.readouterr().err
@@ -189,7 +189,7 @@ def test_a_server_without_a_store_is_reported(
 ) -> None:
     gateway = start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)
     assert look(gateway) == 1
-    assert "records no" in capsys.readouterr().err
+    assert "does not record" in capsys.readouterr().err
 
 
 def test_the_routes_reject_invalid_input(gateway: RunningGateway) -> None:

@@ -100,8 +100,8 @@ def test_the_table_fits_a_hundred_columns() -> None:
         "time": 0.0,
         "model": "m",
         "live": 3,
-        "base": "the first model, asked now as well as the live one " * 4,
-        "prompted": "the first model with all wishes in its prompt",
+        "base": "version 0, sampled now next to the live version " * 4,
+        "prompted": "version 0 with all preferences in its prompt",
         "rows": as_json(rows_of(measured, wishes)),
         "summary": summary_of(measured, wishes),
     }

@@ -96,7 +96,7 @@ def test_judges_are_added_and_removed_during_a_run_and_restarted_after_a_crash(
 
 
 def test_a_restarted_driver_keeps_the_number_and_a_new_run_uses_its_flag(tmp_path: Path) -> None:
-    judge_scale.write_wanted(tmp_path, 2)
+    judge_scale.write_requested(tmp_path, 2)
     again = scaling.Scaler(ServerManager(tmp_path), [GATEWAY, judge(0)])
     assert [spec.name for spec in again.target()] == ["gateway", "judge-0", "judge-1"]
     assert again.target()[2].command[-1] == "judge-1"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.chat.client import ChatError, Server
-from openclaw.progress.asking import Answers, LiveModel, asked
+from openclaw.progress.asking import Answers, LiveModel, replies_to
 from openclaw.progress.prompts import Item, all_items, chosen
 from openclaw.progress.replies import Reply
 from openclaw.progress.report import Measured, Row, Wish, as_json, rows_of, summary_of
@@ -78,7 +78,7 @@ def answers_of(place: str, items: Sequence[Item], max_tokens: int, wishes: Seque
     answers: Answers = {}
     try:
         for at in range(0, len(items), PARTS):
-            answers |= asked(LiveModel(server, max_tokens, TOP), items[at : at + PARTS], wishes)
+            answers |= replies_to(LiveModel(server, max_tokens, TOP), items[at : at + PARTS], wishes)
             print(f"{place}: {len(answers)} of {len(items)} prompts", file=sys.stderr, flush=True)
     finally:
         server.close()
