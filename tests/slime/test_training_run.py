@@ -266,7 +266,7 @@ def test_an_invalid_prompt_line_ends_the_run_and_is_reported(tmp_path: Path, mod
     assert (done.returncode, "starting it again" in done.stderr) == (2, False), done.stderr
     assert (
         done.stderr.splitlines()[-1]
-        == f"error: {tmp_path}/prompts.jsonl:2: not JSON: Expecting value at column 1"
+        == f"error: {tmp_path}/prompts.jsonl:2: invalid JSON: Expecting value at column 1"
     )
 
 

@@ -1,4 +1,4 @@
-"""A third-party engine as a child process of our launcher, which always ends with it."""
+"""Runs a third-party engine as a child process of the launcher; the child never outlives the launcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class EngineGone(EngineError):
-    """The child exited before it was ready; `status` is its exit status (2: it rejected its arguments)."""
+    """The child exited before it was ready, with exit status `status` (2: it rejected its arguments)."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -32,15 +32,15 @@ class EngineGone(EngineError):
 
 
 class ChildEngine:
-    """A running child process that serves HTTP at `url`; it ends with the `with` block, which a signal leaves too.
+    """A running child process that serves HTTP at `url`; leaving the context terminates it, also on a signal.
 
-    Its output goes to our stderr: stdout is for the ready line.
+    The child's stdout is redirected to stderr, because stdout is reserved for the ready line.
 
     Args:
-        command: what to run.
-        url: where it will answer.
-        env: its environment.
-        orphaned: the signal that it gets where we are killed (Linux).
+        command: command line of the child.
+        url: URL that the child will serve.
+        env: the child's environment.
+        orphaned: signal that the child receives if the launcher is killed (Linux).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ChildEngine:
         print(json.dumps(ready), flush=True)
 
     def wait(self) -> int:
-        """Returns the child's exit status when it exits; an exit on its own is never a success."""
+        """Waits for the child's exit and returns a nonzero status: a server must not exit on its own."""
         return self.process.wait() or 1
 
     def __enter__(self) -> ChildEngine:
@@ -95,7 +95,7 @@ class ChildEngine:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the child, with SIGKILL after `STOP_SECONDS`."""
+        """Terminates the child, with SIGKILL after `STOP_SECONDS`."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -105,7 +105,7 @@ class ChildEngine:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)  # leaves any wait, through `ChildEngine.__exit__`
+    sys.exit(0)  # interrupts any wait, through `ChildEngine.__exit__`
 
 
 def answers(url: str, path: str = "/health") -> bool:
@@ -117,6 +117,6 @@ def answers(url: str, path: str = "/health") -> bool:
 
 
 def _die_with_parent(number: signal.Signals) -> None:
-    """On Linux: the kernel ends the child when the launcher is killed."""
+    """Makes the kernel (Linux) send a signal to the child when the launcher is killed."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)

@@ -1,4 +1,4 @@
-"""The orchestration's client of one engine: health, version and weights, for any backend.
+"""Trainer's client of one engine, for any backend: health, version and weights.
 
 engine = EngineControl("http://127.0.0.1:30010", "embedded")
 checksum = engine.prepare("run/weights/v000004", 4)
@@ -22,12 +22,12 @@ from slime.utils.certificates import certificates
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo", "answer_each"]
 
 SLOW = ("/weights_checker", "/generate")
-"""Paths of calls that verify the served weights. Their first calls compile kernels, which takes longer than `timeout`. So
-they get `prepare_timeout`."""
+"""Paths of calls that verify the served weights. Their first calls compile kernels, which may exceed
+`timeout`, so they use `prepare_timeout`."""
 
 
 class EmbeddedRoutes:
-    """Two-phase update of the embedded engine, which can also answer with prepared weights."""
+    """Two-phase update of the embedded engine, which can also generate with prepared weights."""
 
     tries = True
 
@@ -73,7 +73,7 @@ class EmbeddedRoutes:
 
 
 class HostedRoutes(EmbeddedRoutes):
-    """Two-phase update of vLLM, hosted by our server."""
+    """Two-phase update of vLLM, hosted by this project's server."""
 
     tries = False
 
@@ -101,10 +101,12 @@ ROUTES: dict[str, Callable[[], ControlRoutes]] = {
 
 
 class EngineControl:
-    """Client that controls one engine. Calls raise EngineControlError; all of them can be repeated.
+    """Client that controls one engine. Calls raise EngineControlError and can be repeated.
 
-    `timeout`: seconds for a call; preparing weights gets `prepare_timeout`. `routes`: in place of the backend's own,
-    where weights take another way than through files.
+    Args:
+        timeout: seconds for a call.
+        prepare_timeout: seconds for preparing weights.
+        routes: replaces the backend's routes, if weights are not transferred through files.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class EngineControl:
             return False
 
     def prepare(self, path: str, version: int) -> str:
-        """Loads and verifies the folder `path` as `version`, without making it live; returns its checksum."""
+        """Loads and verifies the folder `path` as `version` without making it live; returns its checksum."""
         return self._routes.prepare(self._call_with(self._prepare_timeout), path, version)
 
     def switch(self, version: int) -> str:
@@ -141,7 +143,7 @@ class EngineControl:
         return self._routes.switch(self._call_with(self._prepare_timeout), version)
 
     def discard(self) -> None:
-        """Drops a prepared version."""
+        """Discards the prepared version, if any."""
         self._routes.discard(self._call_with(self._timeout))
 
     def try_weights(
@@ -153,15 +155,15 @@ class EngineControl:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Returns answers of the live weights, or of those in the folder `path`, which are prepared and do not go
-        live.
+        """Returns answers of the live weights, or of those in the folder `path`, which are prepared but not
+        made live.
 
         Args:
-            drafts: what another version answered at temperature 0, one a prompt, empty if that is not known; none at
-                all: ().
+            drafts: another version's answers at temperature 0, one per prompt, each empty if unknown; () for
+                none.
 
         Returns:
-            For each prompt ids, log_probs, text, ended; None if this backend holds one set of weights.
+            For each prompt ids, log_probs, text, ended; None if this backend holds only one set of weights.
         """
         routes = self._routes
         if not isinstance(routes, EmbeddedRoutes) or not routes.tries:
@@ -181,8 +183,11 @@ class EngineControl:
     def answer(
         self, prompt_ids: list[int], max_new_tokens: int, temperature: float, adapter: str | None = None
     ) -> dict[str, Any]:
-        """Returns one answer of the served model or an adapter: ids, log_probs, text, ended. Raises
-        EngineControlError, also for a malformed answer."""
+        """Returns one answer of the served model or an adapter: ids, log_probs, text, ended.
+
+        Raises:
+            EngineControlError: the call failed, or the answer is malformed.
+        """
         body: dict[str, Any] = {
             "input_ids": prompt_ids,
             "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
@@ -218,11 +223,11 @@ class EngineControl:
         self._call_with(self._timeout)("POST", "/flush_cache", {})
 
     def release_memory(self) -> None:
-        """Releases the engine's memory; its requests wait. Repeating it is harmless."""
+        """Releases the engine's memory; its requests wait. Can be repeated."""
         self._routes.release_memory(self._call_with(self._prepare_timeout))
 
     def resume_memory(self) -> None:
-        """Takes the memory again and continues; does nothing if the engine holds it."""
+        """Reallocates the released memory and continues; no-op if nothing is released."""
         self._routes.resume_memory(self._call_with(self._prepare_timeout))
 
     def info(self) -> EngineInfo:
@@ -262,10 +267,11 @@ def answer_each(
     at_once: int,
     adapter: str | None = None,
 ) -> list[Mapping[str, Any]]:
-    """Calls `EngineControl.answer` for each prompt, in order, `at_once` concurrently.
+    """Calls `EngineControl.answer` for each prompt, `at_once` concurrently; returns answers in order of the
+    prompts.
 
     Raises:
-        EngineControlError: as `answer`, or `ended` was set meanwhile.
+        EngineControlError: a call failed, or `ended` was set meanwhile.
     """
 
     def answer(prompt: list[int]) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Shared code of slime's engine servers: parses bodies, reports errors, writes JSON and events, paces chunks.
 
-Imports nothing that vLLM's Python may lack.
+It imports only packages that are also installed with vLLM.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ SERVER_OPTIONS: dict[str, Any] = {
     # seconds; longer than clients keep idle connections, so that they never reuse a closed one
     "timeout_keep_alive": 75,
     "timeout_graceful_shutdown": 2,
-    "proxy_headers": False,  # the client is the connected address
+    "proxy_headers": False,  # proxy headers are not trusted
 }
 """Options of uvicorn."""
 SECONDS_PER_STREAM = 0.001
 LOOPBACK = ("127.0.0.1", "::1")
 BY_HAND = (None, "none")
-"""Values of `Origin` and `Sec-Fetch-Site` from programs, and from a person who types an engine's address."""
+"""Values of `Origin` and `Sec-Fetch-Site` sent by programs, and for an engine's address typed into a
+browser."""
 TOKENS_THAT_DOUBLE = 256
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -39,15 +40,16 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class JsonHttp:
-    """Requests and responses of one server. `loads` and `dumps`: functions of its JSON library."""
+    """Requests and responses of one server. `loads` and `dumps` are functions of its JSON library."""
 
     loads: Callable[[bytes], Any]
     dumps: Callable[[Any], bytes]
 
     def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
-        """Returns routes by path. An invalid request to a route of `post` gets an error response, not an exception.
+        """Returns routes by path. Errors in requests to a route of `post` become error responses.
 
-        Requests from web pages and from other users of this machine are rejected, because an engine requires no key.
+        Requests from web pages and from other users of this machine are rejected, because engines require no
+        key.
         """
         peer.can_tell()
         routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
@@ -55,7 +57,7 @@ class JsonHttp:
         return [Route(path, self._for_programs(handler), methods=[kind]) for path, handler, kind in routes]
 
     async def parse(self, request: Request, kind: type[Body]) -> Body:
-        """Returns the body as `kind`; an empty body is an empty object. Raises RequestError."""
+        """Parses the body as `kind`; an empty body counts as {}. Raises RequestError."""
         raw = await request.body()
         try:
             content = self.loads(raw) if raw else {}
@@ -103,8 +105,10 @@ class JsonHttp:
 
 
 def is_other_user(request: Request) -> bool:
-    """Returns whether a request is from a local process of a user other than this one and root. Returns False if that
-    is unknown, and for other machines: the listening address keeps those out."""
+    """Returns whether a request comes from a local process of another user, except root.
+
+    Returns False if that is unknown, and for other machines, which the listening address excludes.
+    """
     client, server = request.scope.get("client"), request.scope.get("server")
     if client is None or server is None or client[0] not in LOOPBACK or not peer.can_tell():
         return False
@@ -116,9 +120,10 @@ DONE = b"data: [DONE]\n\n"
 
 
 def pause_after_chunk(streams: int, tokens: int) -> float:
-    """Returns seconds to wait after a chunk while `streams` are open, longer as the answer grows to `tokens`.
+    """Returns the pause after a chunk in seconds while `streams` are open; it grows with the answer's
+    `tokens`.
 
-    Chunks are cumulative: fewer of them lose nothing, and save JSON work in engine and client.
+    Chunks are cumulative: sending fewer loses nothing, and saves JSON processing in engine and client.
     """
     return SECONDS_PER_STREAM * streams * (1 + tokens / TOKENS_THAT_DOUBLE)
 

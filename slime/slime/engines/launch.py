@@ -1,10 +1,11 @@
 """Launches one engine: `python -m slime.engines.launch --backend embedded --model-path FOLDER --port N`.
 
-Prints one JSON line {"url", "model", "version", "pid"} on stdout when it is ready; logs go to stderr. If it cannot
-serve (no model, port in use, unsuitable weights), it prints one line on stderr and exits with status 2. `--backend
-sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM (`slime.engines.vllm.launch`),
-`--backend rented` a model at a service (`slime.rented.engine.launch`), `--backend completions` one behind an
-OpenAI-compatible endpoint that returns ids (`slime.rented.completions`).
+Prints one JSON line {"url", "model", "version", "pid"} on stdout when it is ready; logs go to stderr. If it
+cannot serve (no model, port in use, unsuitable weights), it prints one line on stderr and exits with status
+2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
+(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.rented.engine.launch`),
+`--backend completions` one behind an OpenAI-compatible endpoint that returns ids
+(`slime.rented.completions`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SUPERVISED = sys.platform.startswith("linux")
 
 
 def launch_sglang(argv: list[str]) -> None:
-    """Starts SGLang and waits for its exit."""
+    """Starts SGLang and returns its exit status."""
     from slime.engines.sglang.launch import launch
 
     sys.exit(launch(argv))
@@ -43,14 +44,14 @@ def launch_embedded(argv: list[str]) -> None:
         argv,
         "python -m slime.engines.launch --backend embedded",
         "Serves a model on this machine.",
-        epilog="Other engines, with flags of their own: --backend sglang --help, --backend vllm --help.",
+        epilog="Other engines have their own flags: --backend sglang --help, --backend vllm --help.",
     )
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)
     takeover_id = takeover_id_of(args) if SUPERVISED else None
     if takeover_id is not None:
-        with uncollected():  # not later: workers that are taken over have no supervisor until this one runs
+        with uncollected():  # immediately, because adopted workers have no supervisor until this one runs
             importlib.import_module(SUPERVISOR)
     reclaimed: list[ReclaimedWorker] = []
     try:
@@ -75,8 +76,10 @@ def launch_embedded(argv: list[str]) -> None:
 
 
 def takeover_id_of(args: EmbeddedArguments) -> TakeoverId | None:
-    """Returns the identity by which a new supervisor finds the workers of this one. None for an engine that was started
-    by hand: its workers end with it."""
+    """Returns the identity by which a later supervisor finds the workers of this one.
+
+    None for an engine that was started by hand; its workers exit with it.
+    """
     if not args.record_as:
         return None
     kind = hashlib.blake2b(repr(args).encode(), digest_size=16).hexdigest()
@@ -84,21 +87,21 @@ def takeover_id_of(args: EmbeddedArguments) -> TakeoverId | None:
 
 
 def launch_vllm(argv: list[str]) -> None:
-    """Starts vLLM and waits for its exit."""
+    """Starts vLLM and returns its exit status."""
     from slime.engines.vllm.launch import launch
 
     sys.exit(launch(argv))
 
 
 def launch_rented(argv: list[str]) -> None:
-    """Serves a model at a service, until a signal."""
-    # a higher layer, so it is imported by name
+    """Serves a model of a rental service until a signal."""
+    # imported by name, because it is a higher layer
     launch = load_attr("slime.rented.engine.launch:launch")
     sys.exit(launch(argv))
 
 
 def launch_completions(argv: list[str]) -> None:
-    """Serves answers of an OpenAI-compatible completions endpoint, until a signal."""
+    """Serves completions of an OpenAI-compatible endpoint until a signal."""
     launch_rented(["--rented-service", "slime.rented.completions:CompletionsService", *argv])
 
 

@@ -1,4 +1,4 @@
-"""Shared by the clients of all engines: a call, its failure, and the state reported by an engine."""
+"""Types shared by the clients of all engines: a call, its error, and the state reported by an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from slime.errors import EngineError
 class EngineControlError(EngineError):
     """An engine rejected a call or could not be reached.
 
-    `status`: the HTTP status of a rejection; None if there was no response (a retry may help).
+    Attributes:
+        status: HTTP status of a rejection; None if there was no response (a retry may help).
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -24,7 +25,7 @@ class EngineInfo:
     """The weights that an engine reports as live.
 
     Attributes:
-        checksum: of the live tensors.
+        checksum: checksum of the live tensors.
         max_context_length: tokens of prompt and answer; None if the engine does not report it.
         forgotten: the service that holds the weights has lost them.
     """

@@ -1,4 +1,4 @@
-"""Requests to slime's engine servers: SGLang's native names, validated on arrival."""
+"""Request bodies of slime's engine servers: SGLang's native names, validated on arrival."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_NEW_TOKENS = 128
 
 
 class RequestError(ValueError):
-    """A request this engine cannot serve; the message goes to the client with HTTP status `status`."""
+    """A request that this engine cannot serve; the message is sent to the client with HTTP status `status`."""
 
     status = 400
     code: str | None = None
@@ -23,20 +23,20 @@ class RequestError(ValueError):
 
 
 class RunningRequestError(RequestError):
-    """The request id is in use by a running request; right after a disconnect a retry helps."""
+    """The request id is in use by a running request; after a disconnect, a retry may succeed."""
 
     status = 409
 
 
 class UnknownAdapterError(RequestError):
-    """The request names an adapter that is not loaded; it can be loaded."""
+    """The request names an adapter that is not loaded; the client may load it and retry."""
 
     status = 404
     code = "adapter_not_loaded"
 
 
 class WeightsError(EngineError):
-    """Weights must not go live, or did not; the message names the live weights."""
+    """Weights were rejected or could not be made live; the message names the live weights."""
 
 
 class _Body(BaseModel):
@@ -46,9 +46,11 @@ class _Body(BaseModel):
 class SamplingParams(_Body):
     """Sampling options of one request.
 
-    `max_new_tokens` in tokens (default 128, less where the context is nearly full); `top_k` -1 is the whole
-    vocabulary; `seed` (or `sampling_seed`) makes the request reproducible whatever shares its batch;
-    `json_schema`, as JSON, restricts the answer to one line of JSON that follows it.
+    Attributes:
+        max_new_tokens: default 128 tokens, or less if the context is nearly full.
+        top_k: -1 allows the whole vocabulary.
+        seed: (or `sampling_seed`) makes the request reproducible, whatever else is in its batch.
+        json_schema: JSON schema; restricts the answer to one line of JSON that matches it.
     """
 
     max_new_tokens: int | None = Field(default=None, ge=0)
@@ -114,8 +116,8 @@ class SamplingParams(_Body):
 class ImageData(_Body):
     """A processed image, which replaces tokens of `input_ids` from `start` on.
 
-    `data`: base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine accepts these; SGLang's
-    own `image_data` contains pictures, which it processes itself.
+    `data` is base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine accepts these;
+    SGLang's own `image_data` contains pictures, which it processes itself.
     """
 
     start: int = Field(ge=0)
@@ -123,16 +125,20 @@ class ImageData(_Body):
 
 
 class GenerateRequest(_Body):
-    """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
+    """Body of `POST /generate`. Exactly one of `input_ids` and `text` is set.
 
-    `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none. `input_logprob_temperature`:
-    divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has no such field); the
-    answer's `meta_info` repeats it. `join_key`: if the connection breaks, sampling continues for a while; the same
-    request with `join` then gets the answer from its beginning. An abort ends it. Only the embedded engine supports
-    that (`"joins": true` in its model_info). `lora_path`: name of the adapter that answers, as in SGLang; None: the
-    base model. `resumed_tokens`: so many ids at the end of `input_ids` are the beginning of the answer, which
-    `json_schema` covers. `priority`: below 0, the request gives way to all others (SGLang's field, which it follows with
-    --enable-priority-scheduling; vLLM's engine ignores it).
+    Attributes:
+        logprob_start_len: first prompt position whose log-prob is returned, -1 for none.
+        input_logprob_temperature: divisor of the logits for prompt log-probs (1.0: the model itself, as in
+            SGLang, which has no such field); the answer's `meta_info` repeats it.
+        join_key: if the connection is lost, sampling continues for a while; the same request with `join` then
+            gets the answer from its beginning. An abort ends it. Only the embedded engine supports this
+            (`"joins": true` in its model_info).
+        lora_path: name of the adapter, as in SGLang; None: the base model.
+        resumed_tokens: number of ids at the end of `input_ids` that are the beginning of the answer, for
+            `json_schema`.
+        priority: below 0, all other requests are served first (SGLang's field, which SGLang uses only with
+            --enable-priority-scheduling; vLLM's engine ignores it).
     """
 
     input_ids: list[int] | None = None
@@ -161,10 +167,10 @@ class GenerateRequest(_Body):
     @model_validator(mode="after")
     def _one_prompt(self) -> GenerateRequest:
         if (self.input_ids is None) == (self.text is None):
-            raise ValueError("give exactly one of input_ids and text")
+            raise ValueError("set exactly one of input_ids and text")
         if self.image_data and self.input_ids is None:
             raise ValueError(
-                "image_data needs input_ids, which mark the places of the images, instead of text"
+                "image_data needs input_ids instead of text, because positions of images refer to ids"
             )
         return self
 
@@ -176,7 +182,7 @@ class AbortRequest(_Body):
     @model_validator(mode="after")
     def _one_target(self) -> AbortRequest:
         if not self.rid and not self.abort_all:
-            raise ValueError("give rid, or abort_all: true")
+            raise ValueError("set rid, or abort_all: true")
         return self
 
 
@@ -189,8 +195,10 @@ class EmptyRequest(_Body):
 
 
 class MemoryRequest(_Body):
-    """Body of a request to release or resume memory. SGLang's `tags` select parts of it; this engine supports only
-    weights and KV cache together."""
+    """Body of a request to release or resume memory.
+
+    SGLang's `tags` select parts; this engine supports only weights and KV cache together.
+    """
 
     tags: list[str] | None = None
 
@@ -199,7 +207,7 @@ class MemoryRequest(_Body):
     def _all_of_it(cls, tags: list[str] | None) -> list[str] | None:
         if tags is not None and not {"weights", "kv_cache"} <= set(tags):
             raise ValueError(
-                "this engine releases and resumes weights and kv_cache together: name both, or omit tags"
+                "this engine releases and resumes weights and kv_cache together: set both tags, or omit tags"
             )
         return tags
 
@@ -236,7 +244,7 @@ class UnloadAdapterRequest(_Body):
 
 
 class LoadAdapterRequest(UnloadAdapterRequest):
-    """SGLang's body of `POST /load_lora_adapter`, with the adapter's version; None: the next one."""
+    """SGLang's body of `POST /load_lora_adapter`, with the adapter's version; None: the next version."""
 
     lora_path: str = Field(min_length=1)
     weight_version: str | None = Field(default=None, pattern=r"^[0-9]{1,18}$")
@@ -247,9 +255,10 @@ class LoadAdapterRequest(UnloadAdapterRequest):
 
 
 class TryRequest(SwitchRequest):
-    """Prompts to answer with weights that are not live: the prepared weights, or those in the folder `model_path`;
-    then the prepared weights stay unchanged. `drafts`: another version's answers at temperature 0; generating the same
-    answer is then cheaper.
+    """Prompts to answer with the prepared weights, or with those in the folder `model_path`.
+
+    With `model_path`, the prepared weights stay unchanged. `drafts` are another version's answers at
+    temperature 0; generating equal answers is then cheaper.
     """
 
     model_path: str | None = None
@@ -273,7 +282,7 @@ class ModelLimits:
     vocabulary: int
 
     def check(self, request: GenerateRequest, prompt: list[int]) -> None:
-        """Raises RequestError for ids or positions outside the model or the prompt."""
+        """Raises RequestError for ids outside the vocabulary or positions outside the prompt."""
         name = "text" if request.input_ids is None else "input_ids"
         if not prompt:
             raise RequestError(f"{name}: the prompt must have at least one token")
@@ -289,27 +298,31 @@ class ModelLimits:
             raise RequestError(f"top_logprobs_num: the vocabulary has only {self.vocabulary} tokens")
         if request.logprob_start_len >= len(prompt):
             raise RequestError(
-                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
+                f"logprob_start_len: {request.logprob_start_len} exceeds the prompt length "
+                f"({len(prompt)} tokens)"
             )
 
     def new_tokens(self, prompt: int, requested: int | None, least: int = 0) -> int:
-        """Returns the most tokens of an answer to `prompt` tokens; the engine samples at least `least`. Raises
-        RequestError."""
+        """Returns the maximum tokens of an answer after `prompt` tokens; the engine samples at least `least`.
+
+        Raises:
+            RequestError: the context is too short.
+        """
         room = self.context_length - prompt
         if room < (least if requested == 0 else 1):
             raise RequestError(
-                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
+                f"the prompt ({prompt} tokens) fills the context of {self.context_length} tokens"
             )
         if requested is not None and requested > room:
             raise RequestError(
-                f"the request needs {prompt + requested} tokens ({prompt} prompt + {requested} max_new_tokens), "
-                f"the context has {self.context_length}"
+                f"the request needs {prompt + requested} tokens ({prompt} prompt + {requested} "
+                f"max_new_tokens), but the context has {self.context_length}"
             )
         return min(DEFAULT_NEW_TOKENS, room) if requested is None else requested
 
 
 def explain(error: ValidationError) -> str:
-    """Returns one line for the client that lists every invalid field."""
+    """Returns one line that lists every invalid field, for the client."""
     parts = []
     for item in error.errors(include_url=False, include_input=False):
         where = ".".join(str(part) for part in item["loc"])

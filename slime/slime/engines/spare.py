@@ -1,4 +1,4 @@
-"""An engine without clients that serves the gate: of any backend, with the weights of each call.
+"""An engine without clients, of any backend, for the gate; it loads the weights of each call.
 
 spare = SpareEngine("http://10.0.0.7:30000")
 answers = spare.try_weights("run/weights/v000004", 4, prompts, 80)
@@ -17,12 +17,13 @@ from slime.engines.protocol import EngineControlError
 from slime.utils.certificates import certificates
 
 AT_ONCE = 8
-"""Most concurrent prompts."""
+"""Maximum concurrent prompts."""
 
 
 class SpareEngine:
-    """Its backend is detected from `/model_info`; without a name there it is SGLang. It must see the versions'
-    folders under the same path as the trainer.
+    """Client of a spare engine, whose backend is detected from `/model_info` (SGLang if not reported).
+
+    It must see the versions' folders under the same path as the trainer.
 
     Args:
         timeout: seconds for a call.
@@ -47,8 +48,9 @@ class SpareEngine:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]] | None:
-        """Returns answers of the weights in `path`: ids, log_probs, text, ended, in the order of the prompts. Only
-        the embedded engine uses drafts.
+        """Returns answers of the weights in `path`, in order of the prompts: ids, log_probs, text, ended.
+
+        Only the embedded engine uses drafts.
 
         Raises:
             EngineControlError: it is unreachable, it rejects the weights, or `discard` was called meanwhile.
@@ -69,7 +71,8 @@ class SpareEngine:
             self._control.discard()
 
     def control(self) -> EngineControl:
-        """Returns the client of its backend, which is detected at first use: it may start later than the driver."""
+        """Returns the client of its backend, which is detected at first use because it may start after the
+        driver."""
         if self._control is None:
             try:
                 about = self._client.get("/model_info", timeout=self._timeout).json()

@@ -1,6 +1,7 @@
 """A third-party engine in its own Python: the launcher's flags, its own flags, and the first weights.
 
-Its Python runs a small program of ours (`child`), which lets the engine itself check its flags (`--check`) or starts it.
+That Python runs a small program of this project (`child`), which lets the engine check its flags (`--check`)
+or starts it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from slime.engines.weights_file import FirstWeights, first_weights
 from slime.errors import ConfigError, EngineError
 
 CHECK_TIMEOUT = 300.0  # seconds; importing an engine for the first time is slow
-NO_KEY = "gateway and trainer reach engines on this machine without a key"
+NO_KEY = "gateway and trainer connect to engines on this machine without a key"
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """One engine to start: its Python, address, and own arguments.
+    """One engine to start: its Python, address, and its own arguments.
 
-    `device` is cpu or cuda where the launcher itself checks it; else it is among the words. `probe_limit`: of an engine
-    that proves its weights itself.
+    Attributes:
+        device: cpu or cuda if the launcher checks it; otherwise, it is among the arguments.
+        probe_limit: --weight-probe-limit, for an engine that verifies its weights itself.
     """
 
     python: str
@@ -51,12 +53,12 @@ class ThirdPartyEngine:
     """Describes a third-party engine.
 
     Attributes:
-        name: as its project writes it.
+        name: its project's spelling.
         key: `--backend KEY`, and `--KEY-FLAG` for its own `--FLAG`.
         child: path of the program that its Python runs.
         model_flag: its flag for the model's folder.
-        ours: its flags that the launcher gives itself, or that would break what talks to it, with the reason.
-        common: its flag by the launcher's flag of the same meaning.
+        ours: its flags that are reserved for the launcher or not supported, with the reason.
+        common: its flags by the launcher's flags of the same meaning.
     """
 
     name: str
@@ -71,8 +73,11 @@ class ThirdPartyEngine:
         return f"--{self.key}-"
 
     def parse(self, argv: list[str]) -> LaunchRequest:
-        """Parses the launcher's flags; SystemExit after an unknown one. Raises ConfigError for one that the launcher
-        sets itself."""
+        """Parses the launcher's flags. Exits after an unknown one.
+
+        Raises:
+            ConfigError: a flag is reserved for the launcher.
+        """
         parser = argparse.ArgumentParser(
             prog=f"python -m slime.engines.launch --backend {self.key}", allow_abbrev=False
         )
@@ -82,7 +87,7 @@ class ThirdPartyEngine:
         parser.add_argument(
             "--weights-file",
             metavar="JSON",
-            help="file that names the live weights; read at start if it exists",
+            help="file with the live weights; read at start if it exists",
         )
         numbers: tuple[tuple[str, type, str], ...] = (
             ("--threads", int, f"CPU threads (default: {self.name}'s own)"),
@@ -91,7 +96,7 @@ class ThirdPartyEngine:
         for name, kind, text in numbers:
             parser.add_argument(name, type=kind, help=text)
         parser.add_argument(
-            "--engine-python", default=sys.executable, help=f"the Python that has {self.name}"
+            "--engine-python", default=sys.executable, help=f"Python in which {self.name} is installed"
         )
         if "device" not in self.common:
             parser.add_argument(
@@ -119,13 +124,15 @@ class ThirdPartyEngine:
         )
 
     def translate(self, words: list[str]) -> list[str]:
-        """`--sglang-tp-size 2` -> `--tp-size 2`. Raises ConfigError for other flags and for ours."""
+        """Translates `--sglang-tp-size 2` to `--tp-size 2`. Raises ConfigError for unknown and reserved
+        flags."""
         translated: list[str] = []
         for word in words:
             name = word.split("=", 1)[0].replace("_", "-")
             if word.startswith("--") and not name.startswith(self.prefix):
                 raise ConfigError(
-                    f"unknown flag {name}; a flag of {self.name} is written {self.prefix}{name.removeprefix('--')}"
+                    f"unknown flag {name}; flags of {self.name} have the prefix {self.prefix}: "
+                    f"{self.prefix}{name.removeprefix('--')}"
                 )
             bare = name.removeprefix(self.prefix)
             if word.startswith("--") and bare in self.ours:
@@ -134,10 +141,10 @@ class ThirdPartyEngine:
         return translated
 
     def check(self, python: str, words: list[str]) -> str:
-        """Lets the installed engine check flags without starting; returns its version.
+        """Lets the installed engine check its flags without starting; returns its version.
 
         Raises:
-            ConfigError: it is not installed in that Python, or rejects a flag; the message is its own.
+            ConfigError: it is not installed in that Python, or rejects a flag.
         """
         command = [*child_command(python, self.child), "--check", self.model_flag, "unused", *words]
         try:
@@ -156,7 +163,9 @@ class ThirdPartyEngine:
 def servable_weights(request: LaunchRequest) -> FirstWeights:
     """Returns the weights to load at the start.
 
-    Raises ConfigError: a weights file without weights, a folder without a model, a port in use."""
+    Raises:
+        ConfigError: the weights file has no weights, the folder has no model, or the port is in use.
+    """
     first = first_weights(request.model_path, request.weights_file)
     if not (Path(first.path) / "config.json").is_file():
         raise ConfigError(f"{first.path} contains no config.json; give the folder of a Hugging Face model")
@@ -167,7 +176,7 @@ def servable_weights(request: LaunchRequest) -> FirstWeights:
 
 
 def run(serve: Callable[[], int]) -> int:
-    """Runs a launcher; returns its exit status: 2 after an error in one line on stderr."""
+    """Runs a launcher and returns its exit status; after an error, prints one line on stderr and returns 2."""
     try:
         return serve()
     except EngineGone as error:

@@ -26,7 +26,7 @@ from slime.errors import ConfigError
 PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 SYSTEM_HOME = Path("/usr/local/cuda")
 HOMES = ("CUDA_HOME", "CUDA_PATH")
-"""Variables that name a toolkit, in order of priority."""
+"""Environment variables with the folder of a toolkit, in order of priority."""
 LINKED_FOLDERS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 """Folders that a linker searches by default."""
 DRIVER_FOLDERS = (*LINKED_FOLDERS, "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib")
@@ -41,14 +41,16 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class Compiler:
-    """`home`: the toolkit's folder; `version` of its nvcc, None if it does not print one."""
+    """A compiler. `home`: the toolkit's folder; `version`: its nvcc's version, None if unknown."""
 
     home: Path
     version: Version | None
 
     def fits(self, cuda: Version | None) -> bool:
-        """Returns whether it can build for a torch of this CUDA version: the same major version, and not older.
-        Unknown versions are accepted."""
+        """Returns whether it can build for a torch of this CUDA version: same major version, and not older.
+
+        Unknown versions are accepted.
+        """
         if self.version is None or cuda is None:
             return True
         return self.version[0] == cuda[0] and self.version >= cuda
@@ -56,8 +58,14 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Choice:
-    """The compiler for an engine. `compiler`: None if none can be used; `default`: the engine's own choice; `cuda`: of
-    its torch; `packaged`: pip installed the compiler."""
+    """The compiler for an engine.
+
+    Attributes:
+        compiler: None if none can be used.
+        default: the compiler that the engine would choose itself.
+        cuda: CUDA version of its torch.
+        packaged: pip installed the compiler.
+    """
 
     compiler: Compiler | None
     default: Compiler | None
@@ -66,8 +74,9 @@ class Choice:
 
 
 def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables with which an engine finds an nvcc that fits its torch; {} if it finds one anyway, or
-    there is none.
+    """Returns the variables with which an engine finds an nvcc that fits its torch.
+
+    Returns {} if it finds one anyway, or there is none.
 
     Raises:
         ConfigError: the compiler's folder lacks a link and cannot be written to.
@@ -84,8 +93,11 @@ def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, s
 
 
 def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
-    """Returns the compiler for the engine with these packages: a system toolkit that fits its torch, then the one
-    installed by pip, then a system toolkit of the same major version."""
+    """Returns the compiler for the engine with these packages.
+
+    In order: a system toolkit that fits its torch, the one installed by pip, a system toolkit of the same
+    major version.
+    """
     cuda = None if packages is None else cuda_of(packages)
     homes = list(_system_homes(environ))
     there = [Compiler(home, nvcc_version(home)) for home in homes if _has_nvcc(home)]
@@ -100,8 +112,7 @@ def choose(packages: Path | None, environ: Mapping[str, str]) -> Choice:
 
 
 def cuda_of(packages: Path) -> Version | None:
-    """Returns the CUDA version that the torch in these packages was built for; None: there is no torch, or it is a
-    CPU build."""
+    """Returns the CUDA version of the torch in these packages; None without torch, or for a CPU build."""
     try:
         text = (packages / "torch" / "version.py").read_text()
     except OSError:
@@ -123,8 +134,8 @@ def nvcc_version(home: Path) -> Version | None:
 
 
 def _system_homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yields the system's toolkits, in the engines' order. Of CUDA_HOME and CUDA_PATH only the first that is set is
-    used."""
+    """Yields the system's toolkits in the engines' order; of CUDA_HOME and CUDA_PATH only the first that is
+    set."""
     if named := next((environ[name] for name in HOMES if environ.get(name)), ""):
         yield Path(named)
     if (on_path := shutil.which("nvcc", path=environ.get("PATH", ""))) is not None:
@@ -150,8 +161,11 @@ def _complete(home: Path, environ: Mapping[str, str]) -> None:
 
 
 def driver_library(environ: Mapping[str, str]) -> Path | None:
-    """Returns the driver's library if only its full name exists: -lcuda needs libcuda.so, which a toolkit has in
-    lib64/stubs and pip's packages lack. None: the linker finds it, or there is no driver."""
+    """Returns the driver's library if only its full name exists; None if the linker finds it or there is no
+    driver.
+
+    -lcuda needs libcuda.so, which a toolkit has in lib64/stubs and pip's packages lack.
+    """
     linked = [*_folders(environ.get("LIBRARY_PATH", "")), *LINKED_FOLDERS]
     if any(Path(folder, "libcuda.so").is_file() for folder in linked):
         return None
@@ -161,15 +175,14 @@ def driver_library(environ: Mapping[str, str]) -> Path | None:
 
 
 def packaged_home(python: str) -> Path | None:
-    """Returns the folder of the nvcc that pip installed into this Python; None: there is none, or the Python cannot
-    be run."""
+    """Returns the folder of the nvcc that pip installed into this Python; None without one."""
     answer = _ask(python)
     return None if answer is None else _packaged_home(Path(answer[0]))
 
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
-    """Returns the problems that keep the engine in `python` from building kernels, each with its remedy; [] if there
-    are none."""
+    """Returns the problems that prevent the engine in `python` from building kernels, with remedies; [] if
+    none."""
     lines, path = [], search_path(python, environ)
     answer = _ask(python)
     if answer is None:
@@ -192,7 +205,7 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def found_compiler(python: str, environ: Mapping[str, str]) -> str:
-    """Returns a description of the engine's compiler and its torch's CUDA version."""
+    """Returns a description of the engine's compiler and of its torch's CUDA version."""
     answer = _ask(python)
     chosen = choose(None if answer is None else Path(answer[0]), environ)
     if chosen.compiler is None:

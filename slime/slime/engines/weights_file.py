@@ -1,4 +1,4 @@
-"""The weights that an engine loads at start: the live ones recorded by the trainer, else its model's own."""
+"""The weights that an engine loads at start: the live ones recorded by the trainer, else the model's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.errors import ConfigError
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """A version and its folder; `checksum` if the weights file contains one."""
+    """A version and its folder; `checksum` is set if the weights file contains one."""
 
     version: int
     path: str
@@ -19,10 +19,10 @@ class FirstWeights:
 
 
 def first_weights(model_path: str, weights_file: str | None) -> FirstWeights:
-    """Returns the weights that the file names, or version 0 of the model if there is no such file.
+    """Returns the weights in the weights file, or version 0 of the model if the file does not exist.
 
     Raises:
-        ConfigError: the file names no version, path and checksum.
+        ConfigError: the file lacks version, path or checksum.
     """
     if weights_file is None or not Path(weights_file).is_file():
         return FirstWeights(0, model_path, None)
@@ -31,4 +31,6 @@ def first_weights(model_path: str, weights_file: str | None) -> FirstWeights:
         named = json.loads(file.read_text(encoding="utf-8"))
         return FirstWeights(int(named["version"]), str(file.parent / named["path"]), str(named["checksum"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} is not a weights file (version, path, checksum): {error!r}") from error
+        raise ConfigError(
+            f"{file} is not a valid weights file (version, path, checksum): {error!r}"
+        ) from error

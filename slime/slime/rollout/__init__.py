@@ -1,2 +1,2 @@
-"""Converts prompts to groups of samples: data sources, rollout functions, filters, evaluation. Does not import
+"""Converts prompts to groups of samples: data sources, rollout functions, filters, evaluation. Independent of
 torch."""

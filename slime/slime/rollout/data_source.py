@@ -1,4 +1,4 @@
-"""The source of the groups of samples to generate, and its state for a restarted run."""
+"""Sources of prompt groups, with a state that survives restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataSource(abc.ABC):
-    """Returns groups of `--n-samples-per-prompt` samples; `--data-source-path` names such a class.
+    """Returns groups of `--n-samples-per-prompt` samples; `--data-source-path` selects such a class.
 
     Methods are called from several threads.
     """
@@ -35,18 +35,18 @@ class DataSource(abc.ABC):
 
     @abc.abstractmethod
     def add_samples(self, samples: Sequence[Group]) -> None:
-        """Takes groups back, which are returned again before others."""
+        """Puts groups back; they are returned before others."""
 
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
-        """Returns the state with which `load_state_dict` continues after rollout `rollout_id`, as JSON data; empty by
-        default."""
+        """Returns the state for continuing after rollout `rollout_id` with `load_state_dict`, as JSON data;
+        default: empty."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Restores `state`."""
 
     def discard_samples(self, samples: Sequence[Group]) -> None:  # noqa: B027
-        """Called for groups that are dropped permanently."""
+        """Called with groups that are permanently dropped."""
 
     def settle(self, rollout_id: int, samples: Sequence[Group]) -> None:  # noqa: B027
         """Called with the groups in the batch of rollout `rollout_id`."""
@@ -60,9 +60,9 @@ class DataSource(abc.ABC):
         data_state.write(self.args.save, rollout_id, self.state_dict(rollout_id))
 
     def load(self, rollout_id: int) -> bool:
-        """Continues after rollout `rollout_id` (-1: does nothing); returns whether its state was found.
+        """Continues after rollout `rollout_id` (-1: no-op); returns whether its state was found.
 
-        If not, the newest earlier state is used, so some prompts are repeated, with a warning.
+        If not, the newest earlier state is used with a warning, so some prompts are repeated.
         """
         if rollout_id < 0:
             return True
@@ -75,10 +75,10 @@ class DataSource(abc.ABC):
 
 
 class RolloutDataSource(DataSource):
-    """Groups from `--prompt-data`, epoch after epoch; returned groups are used again first.
+    """Groups from `--prompt-data`, epoch after epoch; returned groups come first.
 
-    The order in an epoch depends only on `--rollout-seed` and the epoch's number. Group and sample indices count up
-    over the whole run, restarts included.
+    The order in an epoch depends only on `--rollout-seed` and the epoch number. Group and sample indices
+    increase over the whole run, including restarts.
 
     Raises:
         ConfigError, DataError: see `load_dataset`.
@@ -100,7 +100,8 @@ class RolloutDataSource(DataSource):
         return len(self.dataset)
 
     def rollouts_per_epoch(self) -> int:
-        """Returns the full batches in an epoch. Raises ConfigError if there are fewer prompts than in one batch."""
+        """Returns the number of full batches per epoch. Raises ConfigError if there are too few prompts for
+        one batch."""
         count: int = len(self) // self.args.rollout_batch_size
         if not count:
             raise ConfigError(
@@ -145,8 +146,8 @@ class RolloutDataSource(DataSource):
             }
 
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
-        """Returns the position, and the groups that are buffered or in use for a later rollout, in their original
-        form."""
+        """Returns the position, and the groups that are buffered or in use for a later rollout, in their
+        original form."""
         with self.lock:
             waiting = self.in_flight.outstanding_after(rollout_id)
             return {
@@ -162,8 +163,9 @@ class RolloutDataSource(DataSource):
         """Restores a state. Raises DataError if the prompts have changed since."""
         if state["prompts"] != len(self):
             raise DataError(
-                f"{self.args.prompt_data} has {len(self)} usable prompts, but {state['prompts']} when the state was "
-                "saved; resume with the same file, slice and length limit"
+                f"{self.args.prompt_data} has {len(self)} usable prompts, but had "
+                f"{state['prompts']} when the state was saved; resume with the same file, slice "
+                "and length limit"
             )
         with self.lock:
             self.epoch, self.offset = state["epoch"], state["offset"]
@@ -204,7 +206,7 @@ class RolloutDataSource(DataSource):
 
 
 class RolloutDataSourceWithBuffer(RolloutDataSource):
-    """The default. `--buffer-filter-path` decides which buffered groups are used again."""
+    """The default source. `--buffer-filter-path` selects the buffered groups to reuse."""
 
     def __init__(self, args: GenerationSide) -> None:
         super().__init__(args)
@@ -217,7 +219,8 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
         taken: list[list[Any]] = self.buffer_filter(self.args, None, self.buffer, count)
         if len(taken) > count or len(self.buffer) + len(taken) > before:
             raise DataError(
-                f"--buffer-filter-path {self.args.buffer_filter_path} must take at most {count} groups out of the "
-                f"buffer; it returned {len(taken)}, and the buffer went from {before} to {len(self.buffer)}"
+                f"--buffer-filter-path {self.args.buffer_filter_path} must remove at most {count} "
+                f"groups from the buffer and return them; it returned {len(taken)}, and the "
+                f"buffer went from {before} to {len(self.buffer)}"
             )
         return taken

@@ -1,5 +1,7 @@
-"""The state of a data source: its files, one for each rollout, stored with the checkpoints as plain JSON; and the
-groups in flight, which were given to a rollout and neither trained on, dropped nor returned."""
+"""State of a data source: one JSON file per rollout, stored with the checkpoints; and the groups in flight.
+
+Groups in flight were given to a rollout and are neither trained on, dropped nor returned yet.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ logger = logging.getLogger(__name__)
 STATE_NAME = "global_dataset_state_dict_{}.json"
 STATE_NUMBER = re.compile(r"global_dataset_state_dict_(\d+)\.json")
 ROLLOUTS_IN_FLIGHT = 4
-"""Number of later rollouts that may be made before a batch is saved; loops are one ahead."""
+"""Number of later rollouts that may start before a batch is saved; loops are one ahead."""
 
 
 def write(save: str, rollout_id: int, state: dict[str, Any]) -> None:
@@ -35,14 +37,14 @@ def write(save: str, rollout_id: int, state: dict[str, Any]) -> None:
         text = json.dumps(state)
     except TypeError as error:
         raise DataError(
-            f"the buffer cannot be saved: {error}; keep plain data in label and metadata"
+            f"cannot save the buffer: {error}; use only JSON data in label and metadata"
         ) from error
     write_text(path, text)
 
 
 def newest(save: str, load: str | None, rollout_id: int) -> tuple[int, dict[str, Any]] | None:
-    """Returns the newest state not after `rollout_id`, and the rollout after which it was saved. Logs a warning if
-    that is an earlier one, or none.
+    """Returns the newest state up to `rollout_id`, and its rollout. Logs a warning unless it is of
+    `rollout_id`.
 
     Args:
         load: another folder with states, or a checkpoint in one.
@@ -52,9 +54,13 @@ def newest(save: str, load: str | None, rollout_id: int) -> tuple[int, dict[str,
         known = [number for number in saved_states(Path(root) / "rollout") if number <= rollout_id]
         if known:
             if known[-1] < rollout_id:
-                logger.warning("no data state of rollout %d; continuing after %d", rollout_id, known[-1])
+                logger.warning(
+                    "data state of rollout %d not found; continuing after %d", rollout_id, known[-1]
+                )
             return known[-1], json.loads(state_path(root, known[-1]).read_text(encoding="utf-8"))
-    logger.warning("no data state of rollout %d under %s; prompts start from the first", rollout_id, save)
+    logger.warning(
+        "data state of rollout %d not found in %s; starting from the first prompt", rollout_id, save
+    )
     return None
 
 
@@ -63,7 +69,7 @@ def state_path(save: str, rollout_id: int) -> Path:
 
 
 def saved_states(folder: Path) -> list[int]:
-    """Rollout ids of the states in a folder, in order."""
+    """Returns the rollout ids of the states in a folder, sorted."""
     names = (STATE_NUMBER.fullmatch(path.name) for path in folder.glob("*.json"))
     return sorted(int(match[1]) for match in names if match)
 
@@ -86,7 +92,7 @@ class InFlightGroups:
             self.batch_of.pop(index, None)
 
     def settle(self, rollout_id: int, groups: Sequence[Group]) -> None:
-        """Records the groups in the batch of a rollout; copies of much earlier ones are dropped."""
+        """Records the groups in the batch of a rollout; forgets copies of much earlier ones."""
         for group in groups:
             index = group_id(group)
             if index in self.out:
@@ -96,7 +102,7 @@ class InFlightGroups:
                 del self.batch_of[index], self.out[index]
 
     def outstanding_after(self, rollout_id: int) -> list[list[Any]]:
-        """Returns the groups that a run which continues after `rollout_id` must get again."""
+        """Returns the groups that a run resumed after `rollout_id` must get again."""
         return [
             group
             for index, group in self.out.items()

@@ -1,4 +1,4 @@
-"""Prompts that are ready for sampling: rendered, and short enough."""
+"""Loads prompts for sampling: renders them and drops those that are too long."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class DatasetSpec:
 
     Attributes:
         source: FILE or FILE@[a:b].
-        chat_template: render messages as the prompt; otherwise prompts stay as they are.
-        variables: of the chat template.
+        chat_template: render messages by the chat template; otherwise prompts are unchanged.
+        variables: variables of the chat template.
         max_prompt_len: tokens; longer prompts are dropped. None keeps all.
     """
 
@@ -41,7 +41,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Prompts in the order of the file, and how many were too long."""
+    """Prompts in file order, and the number of dropped ones."""
 
     source: str
     prompts: list[Prompt]
@@ -55,8 +55,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     """Loads, renders and measures prompts.
 
     Raises:
-        ConfigError: no such file, or no chat template.
-        DataError: a row that cannot be used, with its number; nothing left.
+        ConfigError: the file or a chat template is missing.
+        DataError: a row is invalid (the message has its number), or no prompt is left.
     """
     tokenizer = load_tokenizer(spec.model) if spec.chat_template or spec.max_prompt_len else None
     kept: list[Prompt] = []
@@ -68,7 +68,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     too_long = len(rows) - len(kept)
     if too_long:
         logger.warning(
-            "%s: %d of %d prompts have more than %s tokens and are dropped",
+            "%s: dropped %d of %d prompts with more than %s tokens",
             spec.source,
             too_long,
             len(rows),
@@ -81,7 +81,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
 
 def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> Prompt:
     if not spec.chat_template or tokenizer is None or pictures_of(prompt.prompt):
-        return prompt  # the sampler loads pictures
+        return prompt  # pictures are loaded when sampling
     try:
         text = tokenizer.render(
             as_messages(prompt.prompt),
@@ -107,7 +107,7 @@ def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokeni
 
 
 def training_spec(args: GenerationSide) -> DatasetSpec:
-    """Returns the data set of --prompt-data with its settings."""
+    """Returns the settings for --prompt-data."""
     assert args.prompt_data is not None
     return DatasetSpec(
         source=args.prompt_data,
@@ -120,7 +120,7 @@ def training_spec(args: GenerationSide) -> DatasetSpec:
 
 
 def template_variables(args: DataArguments) -> dict[str, object]:
-    """--apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
+    """Returns --apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
     try:
         variables = json.loads(args.apply_chat_template_kwargs)
     except json.JSONDecodeError as error:

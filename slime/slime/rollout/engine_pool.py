@@ -26,16 +26,16 @@ TRY_AGAIN = (408, 409, 425, 429)
 
 
 class EngineRefused(EngineError):
-    """The request itself is invalid (such as a too long prompt); every engine would reject it."""
+    """The request itself is invalid (such as a prompt that is too long), so every engine would reject it."""
 
 
 class EngineAway(EngineError):
-    """No engine answered in time."""
+    """No engine responded in time."""
 
 
 @dataclass
 class EngineSite:
-    """This process's state of one engine; times are `time.monotonic` seconds."""
+    """State of one engine; times are `time.monotonic` seconds."""
 
     url: str
     in_flight: int = 0
@@ -50,7 +50,7 @@ class EngineSite:
 
 
 class Interrupt:
-    """The requests of one rollout, so that they can be aborted separately."""
+    """The requests of one rollout, which can be aborted together."""
 
     def __init__(self) -> None:
         self.set = False
@@ -58,10 +58,10 @@ class Interrupt:
 
 
 class EnginePool:
-    """Client of all engines that serve the policy. Used only on the rollout loop.
+    """Client of all engines that serve the policy. Used only on the rollout event loop.
 
     Args:
-        find_urls: names the engines; asked again now and then, and while none answers.
+        find_urls: returns the engines' addresses; called periodically, and while no engine responds.
     """
 
     def __init__(self, find_urls: Callable[[], Sequence[str]]) -> None:
@@ -75,17 +75,18 @@ class EnginePool:
     async def generate(
         self, body: dict[str, Any], timeout: float, interrupt: Interrupt | None = None
     ) -> dict[str, Any]:
-        """Returns the answer of SGLang's `/generate` to `body`.
+        """Returns the response of SGLang's `/generate` to `body`.
 
-        If an engine is unreachable or temporarily rejects requests, another one is used, or the same later.
+        If an engine is unreachable or temporarily rejects requests, another one is tried, or the same one
+        later.
 
         Args:
-            timeout: seconds for all tries together.
-            interrupt: once it is set, requests end early; an answer then has finish reason "abort".
+            timeout: seconds for all attempts together.
+            interrupt: once it is set, requests end early with finish reason "abort".
 
         Raises:
             EngineRefused: the request can never be served.
-            EngineAway: no answer in time; with the error of the last try.
+            EngineAway: no response in time; the message has the error of the last attempt.
         """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -101,10 +102,10 @@ class EnginePool:
                 self.retries += 1
                 site.failed(error)
         met = "; ".join(f"{site.url}: {site.last_error}" for site in self._sites.values())
-        raise EngineAway(f"no engine answered in {timeout:g} s ({met or 'none is known'})")
+        raise EngineAway(f"no engine responded within {timeout:g} s ({met or 'no engine is known'})")
 
     async def abort(self, interrupt: Interrupt) -> None:
-        """Aborts the requests of one rollout; their answers return with the tokens so far."""
+        """Aborts the requests of one rollout; their responses contain the tokens so far."""
         interrupt.set = True
         session = self._client()
         requests = [
@@ -122,7 +123,7 @@ class EnginePool:
                 raise result
 
     def take_retries(self) -> int:
-        """Returns the number of repeated requests since the last call."""
+        """Returns the number of retries since the last call."""
         count, self.retries = self.retries, 0
         return count
 
@@ -131,7 +132,7 @@ class EnginePool:
         try:
             return [await self._version(url) for url in self._find_urls()]
         except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
-            raise EngineAway(f"an engine does not report which weights it serves: {error!r}") from error
+            raise EngineAway(f"an engine does not report its weight version: {error!r}") from error
 
     async def _version(self, url: str) -> int:
         timeout = aiohttp.ClientTimeout(total=ABORT_TIMEOUT)
@@ -157,7 +158,7 @@ class EnginePool:
                     return content
                 text = (await answer.text())[:500]
                 if 400 <= answer.status < 500 and answer.status not in TRY_AGAIN:
-                    raise EngineRefused(f"{site.url} refuses the request ({answer.status}): {text}")
+                    raise EngineRefused(f"{site.url} rejected the request ({answer.status}): {text}")
                 raise aiohttp.ClientError(f"HTTP {answer.status}: {text}")
         finally:
             site.in_flight -= 1
@@ -165,7 +166,7 @@ class EnginePool:
                 interrupt.requests.pop(rid, None)
 
     def _choose(self) -> EngineSite | None:
-        """Returns the engine with the fewest requests; in a tie in rotation. None while all are avoided."""
+        """Returns the engine with the fewest requests, rotating between equals; None while all are avoided."""
         now = time.monotonic()
         if now >= self._ask_again or not any(site.away_until <= now for site in self._sites.values()):
             self._ask_again = now + FIND_INTERVAL
@@ -190,11 +191,11 @@ async def _closed(call: Any) -> None:
 
 
 def aborted_answer() -> dict[str, Any]:
-    """Returns an engine's answer to a request aborted before its first token."""
+    """Returns a response like that of an engine to a request aborted before its first token."""
     return {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
 
 
 def version_number(name: object) -> int:
-    """Returns a weight version as a number; an engine that was never updated may report "default", which is 0."""
+    """Returns a weight version as a number; 0 for "default", as reported by an engine that was never updated."""
     text = str(name)
     return int(text) if text.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Data sets of evaluations, with their settings: from flags, or a YAML file with settings for each."""
+"""Evaluation data sets and their settings, from flags or from a YAML file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvalDataset:
-    """One data set to evaluate on; the names are those of the YAML file.
+    """One evaluation data set; attributes have the names of the YAML file.
 
     Attributes:
         path: FILE or FILE@[a:b].
-        n_samples_per_eval_prompt: answers to each prompt.
-        rm_type: reward of all its samples, in place of `--rm-type`.
-        metadata_overrides: entries that the metadata of all its samples get.
+        n_samples_per_eval_prompt: answers per prompt.
+        rm_type: reward of all its samples; overrides `--rm-type`.
+        metadata_overrides: entries added to the metadata of all its samples.
     """
 
     name: str
@@ -56,7 +56,7 @@ class EvalDataset:
         )
 
     def sampling_params(self, training: Mapping[str, object]) -> dict[str, Any]:
-        """Returns `training`'s parameters, overridden by this data set's."""
+        """Returns `training`'s sampling parameters, overridden by this data set's."""
         return {
             **training,
             "temperature": self.temperature,
@@ -67,26 +67,27 @@ class EvalDataset:
 
 
 def eval_datasets(args: GenerationSide) -> list[EvalDataset]:
-    """Returns the data sets of `--eval-config`, else of `--eval-prompt-data`; none if neither is given.
+    """Returns the data sets of `--eval-config`, else of `--eval-prompt-data`; none if neither is set.
 
-    A setting comes from the data set, else from the file's defaults, else from `--eval-*`, else from training.
+    Settings are taken from the data set, else from the file's defaults, else from `--eval-*`, else from
+    training.
 
     Raises:
-        ConfigError: a file that is missing or does not read; a name that comes twice; a setting out of range.
+        ConfigError: a file is missing or invalid, a name is duplicate, or a setting is out of range.
     """
     if args.eval_config and args.eval_prompt_data:
-        raise ConfigError("--eval-config and --eval-prompt-data both name data sets; drop one of them")
+        raise ConfigError("--eval-config and --eval-prompt-data cannot be combined; remove one of them")
     entries = _from_file(args.eval_config) if args.eval_config else _from_flag(args.eval_prompt_data)
     datasets = [_dataset(args, entry) for entry in entries]
     names = [dataset.name for dataset in datasets]
     if len(set(names)) < len(names):
-        raise ConfigError(f"two evaluation data sets have one name: {', '.join(names)}")
+        raise ConfigError(f"duplicate names of evaluation data sets: {', '.join(names)}")
     return datasets
 
 
 def _from_flag(words: list[str]) -> list[dict[str, Any]]:
     if len(words) % 2:
-        raise ConfigError(f"--eval-prompt-data takes pairs of NAME and FILE, got {' '.join(words)}")
+        raise ConfigError(f"--eval-prompt-data needs pairs of NAME and FILE, got {' '.join(words)}")
     return [{"name": name, "path": path} for name, path in zip(words[::2], words[1::2], strict=True)]
 
 
@@ -102,7 +103,7 @@ def _from_file(path: str) -> list[dict[str, Any]]:
         raise ConfigError(f"--eval-config {path}: {error.strerror}") from error
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"--eval-config {path} must hold eval.datasets, a list, each with name and path: {error!r}"
+            f"--eval-config {path} must contain a list eval.datasets of entries with name and path: {error!r}"
         ) from error
 
 
@@ -122,8 +123,8 @@ def _dataset(args: GenerationSide, entry: Mapping[str, object]) -> EvalDataset:
         or min(dataset.n_samples_per_eval_prompt, dataset.max_response_len) < 1
     ):
         raise ConfigError(
-            f"evaluation data set {dataset.name!r}: temperature must be 0 or more, top_p above 0 and at most 1, "
-            "answers and their length at least 1"
+            f"evaluation data set {dataset.name!r}: temperature must be at least 0, top_p above 0 "
+            "and at most 1, number and length of answers at least 1"
         )
     return dataset
 
@@ -149,5 +150,5 @@ def _defaults(args: GenerationSide) -> dict[str, Any]:
 
 
 def first(*values: object) -> Any:
-    """Returns the first value that was given."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)

@@ -1,4 +1,4 @@
-"""Evaluation: answers every prompt of every data set concurrently, and scores the answers."""
+"""Evaluation: samples answers to every prompt of every data set concurrently, and scores them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _lock = threading.Lock()
 
 
 def evaluate(args: GenerationSide, rollout_id: int) -> RolloutFnEvalOutput:
-    """Answers `--eval-prompt-data` or the data sets of `--eval-config`.
+    """Evaluates on `--eval-prompt-data` or the data sets of `--eval-config`.
 
-    A sample that fails is tried `--rollout-max-attempts` times and then counts as wrong (reward 0), in
-    `error_cat` too; so a data set always has the same number of samples.
+    A failed sample is retried up to `--rollout-max-attempts` times; then it counts as wrong (reward 0) and in
+    `error_cat`, so a data set always has the same number of samples.
 
     Raises:
-        ConfigError: there is nothing to evaluate on.
-        EngineError: not one sample of a data set could be generated.
+        ConfigError: there is no evaluation data set.
+        EngineError: all samples of a data set failed.
     """
     datasets = eval_datasets(args)
     if not datasets:
-        raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME FILE, or --eval-config")
+        raise ConfigError("no evaluation data set: set --eval-prompt-data NAME FILE, or --eval-config")
     return run(_evaluate_all(args, rollout_id, datasets), args.rollout_stall_timeout)
 
 
@@ -70,7 +70,7 @@ async def _evaluate_all(
 
 async def _evaluate(args: GenerationSide, rollout_id: int, dataset: EvalDataset) -> dict[str, Any]:
     prompts = await asyncio.to_thread(_loaded, dataset.spec(args))
-    as_here = copy.copy(args)  # generate functions read the context limit there
+    as_here = copy.copy(args)  # generate functions read the context limit from args
     as_here.rollout_max_context_len = dataset.max_context_len
     runner = SampleRunner(
         as_here,
@@ -83,9 +83,9 @@ async def _evaluate(args: GenerationSide, rollout_id: int, dataset: EvalDataset)
     answered = await asyncio.gather(*(_answered(args, runner, sample) for sample in flatten(groups)))
     samples = [list(flatten([entry]))[-1] for entry in answered]
     if not any(map(is_done, samples)):
-        message = samples[0].metadata.get("failure", {}).get("message", "no reason was given")
+        message = samples[0].metadata.get("failure", {}).get("message", "unknown reason")
         raise EngineError(
-            f"evaluation {dataset.name}: all {len(samples)} samples failed; the first: {message}"
+            f"evaluation {dataset.name}: all {len(samples)} samples failed; first error: {message}"
         )
     scores = [
         (rewards_of([sample], dataset.reward_key) or [0.0])[0] if is_done(sample) else 0.0
@@ -109,7 +109,7 @@ async def _answered(args: SamplingArguments, runner: SampleRunner, sample: Sampl
 
 
 def _loaded(spec: DatasetSpec) -> Dataset:
-    """Returns the data set, loaded once a process."""
+    """Returns the data set, loaded once per process."""
     with _lock:
         if repr(spec) not in _datasets:
             _datasets[repr(spec)] = load_dataset(spec)
@@ -117,7 +117,7 @@ def _loaded(spec: DatasetSpec) -> Dataset:
 
 
 def eval_samples(dataset: EvalDataset, prompts: Dataset) -> list[list[Sample]]:
-    """Returns a group of `n_samples_per_eval_prompt` samples for each prompt, always with the same indices."""
+    """Returns `n_samples_per_eval_prompt` samples per prompt, with the same indices in every evaluation."""
     count = dataset.n_samples_per_eval_prompt
     overrides = {"rm_type": dataset.rm_type} if dataset.rm_type else {}
     return [
@@ -136,7 +136,7 @@ def eval_samples(dataset: EvalDataset, prompts: Dataset) -> list[list[Sample]]:
 
 
 def eval_metrics(dataset: EvalDataset, result: dict[str, Any]) -> dict[str, float]:
-    """Returns `eval/NAME`, the mean score, and more under `eval/NAME/`, including pass@k."""
+    """Returns `eval/NAME` (mean score), and further metrics under `eval/NAME/`, including pass@k."""
     name, samples, scores = f"eval/{dataset.name}", result["samples"], result["rewards"]
     metrics = {name: sum(scores) / len(scores), f"{name}/prompts_too_long": float(result["prompts_too_long"])}
     metrics |= length_metrics(f"{name}/response_len", samples)

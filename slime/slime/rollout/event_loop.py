@@ -1,4 +1,4 @@
-"""The event loop of this process's rollouts: one thread for all rollouts, monitored for blocking functions."""
+"""The event loop of this process's rollouts: one thread for all, monitored for blocking functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOOK = 1.0  # seconds between checks of the loop
-SLOW = 10.0  # seconds for which the loop may be blocked before the log names the function
+LOOK = 1.0  # seconds between checks
+SLOW = 10.0  # seconds of blocking after which the function is logged
 LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _lock = threading.Lock()
@@ -29,7 +29,7 @@ _thread: threading.Thread | None = None
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the loop, running in a daemon thread."""
+    """Returns the event loop, which runs in a daemon thread."""
     global _loop, _thread
     with _lock:
         if _loop is None:
@@ -40,13 +40,14 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
-    """Runs `work` on the loop and waits for it; raises its exceptions.
+    """Runs `work` on the loop and returns its result.
 
     Args:
-        patience: seconds that the loop may stand still, because a function that should await does not.
+        patience: seconds for which a function may block the loop.
 
     Raises:
-        ConfigError: it stood still for longer; names the place. The loop is of no use any more.
+        ConfigError: the loop was blocked for longer; the message names the function. The loop cannot be used
+            any more.
     """
     future = asyncio.run_coroutine_threadsafe(work, event_loop())
     watch = Watch(event_loop(), patience)
@@ -73,23 +74,24 @@ class Watch:
         self.loop.call_soon_threadsafe(self.answered.set)
 
     def look(self) -> None:
-        """Raises ConfigError after `patience`; logs once after `SLOW`."""
+        """Raises ConfigError after `patience` seconds; logs once after `SLOW`."""
         if self.answered.is_set():
             self.ask()
             return
         still = time.monotonic() - self.asked_at
         if still > self.patience:
             raise ConfigError(
-                f"the rollout made no progress for {still:.0f} s (--rollout-stall-timeout): {holder()} holds its event "
-                "loop; an async function must await what takes long, or call it by asyncio.to_thread"
+                f"a function has blocked the rollout's event loop for {still:.0f} s "
+                f"(--rollout-stall-timeout): {holder()}; async functions must await slow calls, "
+                "or use asyncio.to_thread"
             )
         if still > SLOW and not self.is_logged:
             self.is_logged = True
-            logger.warning("%s has held the event loop of all rollouts for %.0f s", holder(), still)
+            logger.warning("%s has blocked the event loop of all rollouts for %.0f s", holder(), still)
 
 
 def holder() -> str:
-    """Returns where the loop is, by the innermost frame outside libraries: `file.py:12 (function)`."""
+    """Returns the innermost frame of the loop outside libraries: `file.py:12 (function)`."""
     frame = None if _thread is None else sys._current_frames().get(_thread.ident or 0)
     if frame is None:
         return "something"

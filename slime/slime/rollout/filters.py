@@ -1,4 +1,4 @@
-"""Filters: select the finished groups, and the samples of a batch, that are trained on."""
+"""Filters of finished groups, and of the samples of a batch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from slime.flags import Arguments
     from slime.flags.rollout import RolloutArguments
 
-SAME = 1e-12  # rewards that differ by at most this are equal
+SAME = 1e-12  # rewards count as equal up to this difference
 
 
 @dataclass(frozen=True)
 class DynamicFilterOutput:
-    """The verdict of a dynamic filter on a group.
+    """Decision of a dynamic filter about a group.
 
     Attributes:
-        keep: train on it.
-        reason: a few words, for the count of dropped groups.
-        keep_when_insufficient: hold a dropped group in reserve, for a batch that cannot be filled otherwise.
+        keep: use it for training.
+        reason: short reason, for the metrics of dropped groups.
+        keep_when_insufficient: keep a dropped group in reserve, for a batch that cannot be filled otherwise.
     """
 
     keep: bool
@@ -42,7 +42,7 @@ def rewards(args: RolloutArguments, samples: Sequence[Sample]) -> list[float]:
 def check_reward_nonzero_std(
     args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
-    """Drops a group whose rewards are all equal: normalised in the group, all its advantages would be 0 (DAPO)."""
+    """Drops groups whose rewards are all equal, because their normalized advantages would be 0 (DAPO)."""
     values = rewards(args, samples)
     if max(values) - min(values) > SAME:
         return DynamicFilterOutput(keep=True)
@@ -52,7 +52,7 @@ def check_reward_nonzero_std(
 def prefer_reward_nonzero_std(
     args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
-    """Does the same, but such a group is used if a batch cannot be filled otherwise."""
+    """Like `check_reward_nonzero_std`, but uses such groups if a batch cannot be filled otherwise."""
     output = check_reward_nonzero_std(args, samples)
     return DynamicFilterOutput(output.keep, output.reason, keep_when_insufficient=True)
 
@@ -60,12 +60,13 @@ def prefer_reward_nonzero_std(
 def check_not_all_truncated(
     args: Arguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
-    """Drops a group in which every answer was truncated."""
+    """Drops groups in which every answer was truncated."""
     cut = all(sample.status is SampleStatus.TRUNCATED for sample in samples)
     return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)
 
 
 def remove_truncated(args: Arguments, groups: Sequence[object]) -> None:
-    """For `--rollout-sample-filter-path`: truncated answers count in their group and are not trained on."""
+    """Excludes truncated answers from training, for `--rollout-sample-filter-path`; they count in their
+    group."""
     for sample in flatten(groups):
         sample.remove_sample = sample.remove_sample or sample.status is SampleStatus.TRUNCATED

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _producers: dict[int, Producer] = {}
-IDLE = 0.05  # seconds between checks whether more may start
-BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not delivered, in batches
+IDLE = 0.05  # seconds between checks whether more groups may start
+BATCHES_AHEAD = 2  # without --max-staleness: maximum started and undelivered groups, in batches
 LOOK_EVERY = 0.2  # seconds
 
 
@@ -91,7 +91,7 @@ async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> R
 
 @dataclass
 class Started:
-    """A group in progress or finished. `trained`: number of rollouts that its first weights were trained on."""
+    """A group in progress or finished. `trained`: number of trained rollouts of the weights that began it."""
 
     group: Group
     number: int
@@ -99,7 +99,7 @@ class Started:
 
 
 class Producer:
-    """Keeps groups in progress for one data source; runs on the rollout loop.
+    """Keeps groups in progress for one data source; runs on the rollout event loop.
 
     Args:
         source: asked for one group at a time, when it may start.
@@ -124,10 +124,11 @@ class Producer:
         return len(self.running) + len(self.ready)
 
     async def batch(self, rollout_id: int) -> list[Started]:
-        """Waits for the batch of `rollout_id`, removes and returns it, the groups due first, and lets more start.
+        """Waits for the batch of `rollout_id`, removes it and returns it, oldest due first; more groups may
+        start then.
 
         Raises:
-            DataError: no prompts, or too many groups in a row that had to be dropped.
+            DataError: no prompts, or too many consecutive groups were dropped.
             EngineError: no group was finished for `--rollout-stall-timeout` seconds.
         """
         self.next_rollout = rollout_id
@@ -156,9 +157,10 @@ class Producer:
         quiet, limit = time.monotonic() - self.last_finish, self.args.rollout_stall_timeout
         if quiet > limit:
             raise EngineError(
-                f"rollout {rollout_id}: no group was finished for {limit:g} s (--rollout-stall-timeout); "
-                f"{len(self.ready)} of {self.args.rollout_batch_size} are there and {len(self.running)} under way, "
-                f"the weights are those after {self.clock.trained} rollouts (--max-staleness "
+                f"rollout {rollout_id}: no group was finished for {limit:g} s "
+                f"(--rollout-stall-timeout); {len(self.ready)} of {self.args.rollout_batch_size} "
+                f"are finished and {len(self.running)} running; the weights are of "
+                f"{self.clock.trained} trained rollouts (--max-staleness "
                 f"{self.args.max_staleness})"
             )
 
@@ -214,14 +216,14 @@ class Producer:
             discard(self.source, [group])
 
     def _keep_in_reserve(self, started: Started) -> None:
-        """Keeps the newest dropped groups in reserve, at most a batch."""
+        """Keeps the newest dropped groups in reserve, at most one batch."""
         self.group_filter.reserve.clear()
         self.reserve.append(started)
         while len(self.reserve) > self.args.rollout_batch_size:
             discard(self.source, [self.reserve.pop(0).group])
 
     def _use_reserve(self) -> None:
-        """Uses reserve groups if there were no others for too long."""
+        """Uses reserve groups if too many consecutive groups were dropped."""
         bound = self.args.max_staleness
         young = [s for s in self.reserve if bound is None or s.trained + bound >= self.next_rollout]
         if not young:
@@ -233,10 +235,11 @@ class Producer:
 
 
 class PolicyClock:
-    """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that version.
+    """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that
+    version.
 
-    So a group that starts when the clock is at `n` is sampled by weights after at least `n` rollouts. If no weights
-    were announced, for example without training, the clock is at the requested rollout.
+    A group that starts when the clock is at `n` is thus sampled by weights after at least `n` rollouts.
+    Without recorded weights, such as without training, the clock is at the requested rollout.
     """
 
     def __init__(self, run_dir: str, pool: EnginePool) -> None:
@@ -246,7 +249,7 @@ class PolicyClock:
         self._next_look = 0.0
 
     async def look(self, asked: int) -> int:
-        """Returns the number of trained rollouts; `asked`: the rollout that is requested now."""
+        """Returns the number of trained rollouts; `asked` is the requested rollout."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_EVERY
             await self._refresh()
@@ -270,12 +273,12 @@ def may_start(started: int, trained: int, next_rollout: int, batch: int, stalene
 
 
 def missing(due: Iterable[int], due_finished: Iterable[int], rollout: int, batch: int) -> int:
-    """Returns for how many groups in progress the batch of `rollout` must wait; 0: it can be delivered, if it is
-    full.
+    """Returns the number of running groups that the batch of `rollout` must wait for; 0 if it may be
+    delivered.
 
     Args:
-        due: the rollout at which each started group is due at the latest, finished or not.
-        due_finished: the same of those that are finished.
+        due: latest rollout of each started group, finished or not.
+        due_finished: latest rollout of each finished group.
     """
     all_by, done_by = Counter(due), Counter(due_finished)
     total = finished = wait = 0

@@ -1,4 +1,4 @@
-"""Generates one sample: sends token ids to an engine and gets token ids back, never through text."""
+"""Generates one sample: sends token ids to an engine and receives token ids, never through text."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ FINISHED = {
 }
 
 POOL_SHARE = 0.9
-"""Share of a sample's time limit for the engine pool, which thus gives up a little earlier, with the error of the
-last attempt."""
+"""Share of a sample's time limit for the engine pool, which thus fails a little earlier, with the error of
+the last attempt."""
 
 
 async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
-    """Continues `sample` by one request, up to `max_new_tokens` response tokens in all.
+    """Continues `sample` with one request, up to `max_new_tokens` response tokens in total.
 
-    Sends the ids of the prompt and of the tokens generated so far, so an interrupted answer continues from there.
+    Sends the ids of the prompt and of the tokens so far, so an interrupted answer continues from there.
 
     Raises:
-        ConfigError: the prompt is a list of messages, which only a template turns into ids; images, and a model or an
-            engine that takes none.
+        ConfigError: the prompt is a list of messages without --apply-chat-template, or has images that the
+            model or the engine does not support.
         EngineRefused, EngineAway: see `EnginePool.generate`.
     """
     state = GenerateState.of(args)
     if not sample.tokens:
-        if pictures_of(sample.prompt):  # decoding them takes a while
+        if pictures_of(sample.prompt):  # decoding images is slow
             prompt = await asyncio.to_thread(prompt_with_images, state, sample)
             sample.tokens, sample.images = prompt
         else:
@@ -70,7 +70,8 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
 
 
 def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int], list[ImagePlace]]:
-    """Returns ids of messages with pictures [T], rendered by the model's template, and the places of their images."""
+    """Returns ids [T] of messages with pictures, rendered by the model's template, and the places of their
+    images."""
     reader = state.reader
     messages = cast("list[dict[str, Any]]", sample.prompt)
     tools, variables = sample.metadata.get("tools"), template_variables(state.args)
@@ -89,10 +90,10 @@ def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
 
 
 def seed_of(rollout_seed: int, sample: Sample, position: int | None = None) -> int:
-    """Returns a separate seed for each sample and each continuation of it, reproducible over runs.
+    """Returns a seed for one sample and position, reproducible over runs.
 
     Args:
-        position: response tokens so far, where `sample` does not hold them.
+        position: response tokens so far; default: those of `sample`.
     """
     text = f"{rollout_seed}/{sample.index}/{sample.response_length if position is None else position}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") & 0x7FFFFFFF
@@ -102,20 +103,20 @@ def add_answer(sample: Sample, answer: dict[str, Any]) -> None:
     """Appends an engine's output: ids, log-probs, the weight version of each token; sets the status.
 
     Raises:
-        EngineError: the answer lacks log-probs or a finish reason that is known.
+        EngineError: log-probs are missing, or the finish reason is unknown.
     """
     meta = answer.get("meta_info") or {}
     reason = (meta.get("finish_reason") or {}).get("type")
     if reason not in FINISHED:
-        raise EngineError(f"an engine ended an answer with the finish reason {meta.get('finish_reason')!r}")
+        raise EngineError(f"an engine returned the unknown finish reason {meta.get('finish_reason')!r}")
     pairs: Sequence[Sequence[Any]] = meta.get("output_token_logprobs") or []
     ids = [int(pair[1]) for pair in pairs]
     if ids != (answer.get("output_ids") or ids) or any(pair[0] is None for pair in pairs):
-        raise EngineError("an engine's log-probs do not belong to the tokens of its answer")
+        raise EngineError("an engine returned log-probs of other tokens than those of its answer")
     count = meta.get("completion_tokens", len(ids))
     if count != len(ids):
         raise EngineError(
-            f"an engine gave {len(ids)} log-probs for {count} tokens; rollouts need all of them"
+            f"an engine returned {len(ids)} log-probs for {count} tokens; rollouts need one per token"
         )
     log_probs = [float(pair[0]) for pair in pairs]
     texts: list[str] = [answer.get("text") or ""]
@@ -128,7 +129,7 @@ def add_answer(sample: Sample, answer: dict[str, Any]) -> None:
 
 
 def _spans(meta: dict[str, Any], length: int) -> list[tuple[int | None, int, int]]:
-    """(weight version, start, end) over all tokens of one answer."""
+    """Returns (weight version, start, end) spans that cover all tokens of one answer."""
     versions = meta.get("weight_versions")
     if not versions:
         named = meta.get("weight_version")

@@ -1,4 +1,4 @@
-"""Decides whether a finished group is trained on, retried, or dropped for a counted reason."""
+"""Decides whether a finished group is accepted, retried, or dropped for a counted reason."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Verdict(Enum):
 
 @dataclass
 class GroupFilter:
-    """Judges groups of one rollout (or of a producer) and counts.
+    """Judges and counts the groups of one rollout (or of a producer).
 
     Attributes:
         drops: dropped groups by reason.
-        retries: groups that were tried again, by reason.
-        reserve: dropped groups that a filter would have used rather than nothing.
-        seen: every group that was accepted or dropped, if a hook uses them.
+        retries: retried groups by reason.
+        reserve: dropped groups that may be used if a batch cannot be filled otherwise.
+        seen: every accepted or dropped group, if a hook needs them.
     """
 
     args: GenerationSide
@@ -49,7 +49,11 @@ class GroupFilter:
         self.keeps_all = bool(self.args.rollout_all_samples_process_path)
 
     def judge(self, group: Group) -> Verdict:
-        """Decides about a group. Raises DataError with the reasons if too many consecutive groups were dropped."""
+        """Returns the decision about a group.
+
+        Raises:
+            DataError: too many consecutive groups were dropped; the message lists the reasons.
+        """
         if statuses(group) & {SampleStatus.FAILED, SampleStatus.ABORTED, SampleStatus.PENDING}:
             return self._unfinished(group)
         if self.keeps_all:
@@ -93,12 +97,12 @@ class GroupFilter:
         return self.in_a_row.total() >= self.args.rollout_drop_limit
 
     def error(self) -> DataError:
-        """Returns the error for `exhausted` with an empty reserve."""
+        """Returns the error for an exhausted filter with an empty reserve."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.in_a_row.most_common())
         last = f"; the last failure was {self.last_failure}" if self.last_failure else ""
         return DataError(
-            f"{self.in_a_row.total()} groups in a row were dropped ({reasons}){last}; check prompts, reward and "
-            "filter, or raise --rollout-drop-limit"
+            f"{self.in_a_row.total()} consecutive groups were dropped ({reasons}){last}; check "
+            "prompts, reward and filter, or raise --rollout-drop-limit"
         )
 
     def metrics(self) -> dict[str, float]:

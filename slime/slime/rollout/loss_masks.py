@@ -34,7 +34,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of the text; `answers` are its trained ranges [start, end)."""
+    """A part of the text with its trained ranges `answers`, [start, end) in characters."""
 
     text: str
     answers: tuple[tuple[int, int], ...] = ()
@@ -50,11 +50,11 @@ def masked(
     """Returns ids and mask of a conversation.
 
     Raises:
-        DataError: there is no answer to train on, or a message contains the text that starts an answer.
+        DataError: it has no answer to train on, or a message contains the text that starts an answer.
         ConfigError: the template does not define where an answer starts.
     """
     if not any(message["role"] == "assistant" for message in messages):
-        raise DataError("the conversation has no message of the assistant to train on")
+        raise DataError("the conversation has no assistant message to train on")
     passages = KINDS[kind](Renderer(tokenizer, tools, variables), messages)
     text = "".join(passage.text for passage in passages)
     spans, start = [], 0
@@ -64,12 +64,12 @@ def masked(
     ids, offsets = tokenizer.encode_with_offsets(text)
     mask = [int(any(first <= a and b <= last for first, last in spans)) if b > a else 0 for a, b in offsets]
     if not any(mask):
-        raise DataError("no token of the conversation is trained on")
+        raise DataError("the conversation has no token to train on")
     return Masked(ids, mask)
 
 
 class Renderer:
-    """Renders messages with the chat template; `begin` and `end`: the text before and after an answer."""
+    """Renders messages with the chat template; `begin` and `end` are the texts before and after an answer."""
 
     def __init__(
         self, tokenizer: ChatTokenizer, tools: Sequence[object] | None, variables: Mapping[str, object] | None
@@ -88,8 +88,10 @@ class Renderer:
         return self.tokenizer.render(messages, self.tools, answer_next=answer_next, variables=self.variables)
 
     def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
-        """Returns the ranges [start, end) of the trained answers in the rendered `messages`, from after `begin` to
-        `end` inclusive."""
+        """Returns the ranges [start, end) of the trained answers in the rendered `messages`.
+
+        A range starts after `begin` and includes `end`.
+        """
         answers = [message for message in messages if message["role"] == "assistant"]
         spans, at = [], text.find(self.begin)
         while at >= 0:
@@ -100,8 +102,9 @@ class Renderer:
             at = text.find(self.begin, end)
         if len(spans) != len(answers) or text.count(self.begin) != len(answers):
             raise DataError(
-                f"{len(answers)} messages of the assistant, but {text.count(self.begin)} times {self.begin!r} in the "
-                "rendered conversation: a message contains these words"
+                f"the conversation has {len(answers)} assistant messages, but {self.begin!r} "
+                f"occurs {text.count(self.begin)} times in its rendering, because a message "
+                "contains this text"
             )
         return tuple(
             span
@@ -116,8 +119,7 @@ def whole_conversation(renderer: Renderer, messages: Messages) -> list[Passage]:
 
 
 def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
-    """Returns each message (consecutive tool results together) in the form that it has as the last of a
-    conversation."""
+    """Returns each message (or run of tool results), rendered as if it were the last of the conversation."""
     passages = []
     for number, chunk in enumerate(chunks(messages)):
         if number == 0 and chunk[0]["role"] != "assistant":
@@ -128,8 +130,8 @@ def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
             text = plain.render([QUESTION, *chunk], answer_next=False)
             if not text.startswith(before):
                 raise ConfigError(
-                    "the chat template renders a message differently when another follows it; use another "
-                    "--loss-mask-type"
+                    "the chat template renders a message differently if another follows it; use "
+                    "another --loss-mask-type"
                 )
             text = text[len(before) :]
         passages.append(Passage(text, renderer.answers(text, chunk)))
@@ -137,7 +139,7 @@ def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
 
 
 def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
-    """Returns the messages one by one; a system message with the one after it, and runs of tool results, stay
+    """Returns the messages one by one, except that a system message joins the next one, and tool results stay
     together."""
     parts: list[list[Mapping[str, Any]]] = []
     for message in messages:
@@ -153,12 +155,11 @@ def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
 
 
 def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:
-    """Returns the conversation before the last answer as a prompt, then its unchanged content, then the end token."""
+    """Returns the conversation before the last answer as a prompt, then its unchanged content, then the end
+    token."""
     *before, answer = messages
     if answer["role"] != "assistant" or not isinstance(answer.get("content"), str):
-        raise DataError(
-            "--loss-mask-type distill_qwen trains on the last message, which must be a text of the assistant"
-        )
+        raise DataError("--loss-mask-type distill_qwen needs a text message of the assistant at the end")
     if not before:
         raise DataError("--loss-mask-type distill_qwen needs a message before the answer")
     prompt, content = renderer.render(before, answer_next=True), answer["content"]

@@ -1,6 +1,6 @@
-"""Metrics of samples and agents' episodes, and the rows of each attempt in an evaluation.
+"""Metrics of samples and agent episodes, and the result rows of evaluations.
 
-Lengths, truncated and failed samples, groups without an advantage, age of the weights, failed rewards.
+Lengths, truncated and failed samples, groups without advantages, age of the weights, failed rewards.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REPETITIVE = 10.0  # compression ratio of an answer's end by zlib
-END = 10_000  # characters of an answer that are examined
+END = 10_000  # characters at the end of an answer that are checked
 SAME = 1e-12
 
 SOLVED = 1.0  # an answer with at least this reward solves its prompt
 
 
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
-    """Returns `rollout/*` of a batch."""
+    """Returns the `rollout/*` metrics of a batch."""
     samples = [sample for sample in flatten(groups) if sample.counted]
     uncounted = sum(not sample.counted for sample in flatten(groups))
     metrics: dict[str, float] = {
@@ -54,8 +54,11 @@ def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, f
 
 
 def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """Returns mean, min and max of the rewards of trajectories; if these have several samples, also the number of
-    trajectories and the mean over samples, `rollout/reward_mean_of_samples`."""
+    """Returns mean, min and max of the trajectories' rewards.
+
+    If trajectories have several samples, also their number and the mean over samples,
+    `rollout/reward_mean_of_samples`.
+    """
     of_samples, rewards = rewards_of(samples, reward_key), trajectory_rewards(samples, reward_key)
     if not rewards:
         return {}
@@ -69,7 +72,7 @@ def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[st
 
 
 def trajectory_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
-    """Returns the reward of each trajectory, the mean over its samples, except those without a finite one."""
+    """Returns the reward of each trajectory, the mean over its samples; omits non-finite ones."""
     known = [rewards_of(part, reward_key) for part in by_trajectory(samples)]
     return [statistics.fmean(values) for values in known if values]
 
@@ -86,7 +89,7 @@ def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """Returns how many groups of several trajectories have equal rewards, in total and by reward."""
+    """Returns the number of groups of several trajectories with equal rewards, in total and by reward."""
     several = [values for values in group_rewards(samples, reward_key) if len(values) > 1]
     equal = [values[0] for values in several if max(values) - min(values) <= SAME]
     metrics: dict[str, float] = {"rollout/zero_std/count": len(equal)} if several else {}
@@ -96,7 +99,7 @@ def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[
 
 
 def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """Returns `passrate/pass@k` over the groups of a batch that have the most trajectories."""
+    """Returns `passrate/pass@k` over the largest groups of a batch."""
     groups = group_rewards(samples, reward_key)
     size = max(map(len, groups))
     full = [score for values in groups if len(values) == size for score in values]
@@ -128,7 +131,7 @@ def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str
 
 
 def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
-    """Returns `perf/*` of a rollout that took `seconds`."""
+    """Returns the `perf/*` metrics of a rollout that took `seconds`."""
     engines = max(1, args.engine_count)
     tokens = sum(sample.response_length for sample in samples)
     trained = sum(sample.effective_response_length for sample in samples)
@@ -142,13 +145,13 @@ def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: flo
 
 
 def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
-    """Counts failed samples by error."""
+    """Returns the number of failed samples by error."""
     reasons = Counter(sample.metadata[FAILURE]["reason"] for sample in samples if FAILURE in sample.metadata)
     return {f"{name}/{reason}": count for reason, count in reasons.items()}
 
 
 def repetition(sample: Sample) -> bool:
-    """Returns whether the end of the answer repeats itself."""
+    """Returns whether the end of the answer is repetitive."""
     text = sample.response[-END:].encode()
     return len(text) > 100 and len(text) / len(zlib.compress(text)) > REPETITIVE
 
@@ -160,7 +163,8 @@ def ratio(values: Iterable[bool]) -> float:
 
 
 class RewardFailures:
-    """Number of failed rewards by kind (timeout, error, value) since the last report, and in a row."""
+    """Numbers of failed rewards by kind (timeout, error, value) since the last report, and of consecutive
+    ones."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -173,14 +177,14 @@ class RewardFailures:
         """Counts and logs a failure.
 
         Raises:
-            ConfigError: it is the `limit`-th in a row.
+            ConfigError: it is the `limit`-th consecutive failure.
         """
         self.counts[kind] += 1
         self.in_a_row += 1
         logger.warning("reward failed: %s", error)
         if limit and self.in_a_row >= limit:
             self.in_a_row = 0
-            raise ConfigError(f"{limit} rewards failed one after another; the last one: {error}") from error
+            raise ConfigError(f"{limit} consecutive rewards failed; last error: {error}") from error
 
     def take_metrics(self) -> dict[str, float]:
         """Returns `rollout/reward_failed/{kind}` since the last call."""
@@ -193,7 +197,7 @@ reward_failures = RewardFailures()
 
 
 def pass_rates(scores: Sequence[float], group_size: int) -> dict[int, float]:
-    """pass@k for k = 1, 2, 4, ... and the group size: the mean over groups of `pass_at_k`.
+    """Returns pass@k for k = 1, 2, 4, ... and the group size: the mean over groups of `pass_at_k`.
 
     Args:
         scores: [groups * group_size], group after group; a score of 1 or more solves the prompt.
@@ -209,7 +213,8 @@ def pass_rates(scores: Sequence[float], group_size: int) -> dict[int, float]:
 
 
 def pass_at_k(n: int, solved: int, k: int) -> float:
-    """Returns the unbiased estimate of the chance that one of k answers solves a prompt, from `solved` of n that did.
+    """Returns the unbiased estimate of the probability that one of k answers is correct, if `solved` of n
+    are.
 
     1 - C(n - solved, k) / C(n, k), of Chen et al., "Evaluating Large Language Models Trained on Code" (2021).
     """
@@ -217,18 +222,20 @@ def pass_at_k(n: int, solved: int, k: int) -> float:
 
 
 EVALUATIONS = "evaluations.jsonl"
-"""In the run folder: one row an attempt, `attempt_rows`."""
+"""File in the run folder with one row per attempt, see `attempt_rows`."""
 EPISODE = "episode"
 AWAY = "environments_away"
 INFRASTRUCTURE = ("environment", "engine")
-"""Failures without information about the model."""
+"""Failures that do not depend on the model."""
 _NAMES = ("task_id", "task_name", "name", "id")
 
 
 def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
-    """`rollout/episode/*` of a batch: means of turns, tool calls and parse errors, the share of episodes that called a
-    tool, how many environments were away and replaced; of judged steps their number, how many of them no vote scored
-    (`prm_failed`), and the mean score. Empty if no sample is an episode."""
+    """Returns the `rollout/episode/*` metrics of a batch; empty if no sample is an episode.
+
+    Means of turns, tool calls and parse errors, share of episodes that called a tool, number of replaced
+    environments; number of judged steps, of those without any vote (`prm_failed`), and mean score.
+    """
     first = [part[0].metadata for part in by_trajectory(samples)]
     episodes = [metadata[EPISODE] for metadata in first if isinstance(metadata.get(EPISODE), Mapping)]
     if not episodes:
@@ -253,7 +260,7 @@ def _judged(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def solves(sample: Sample, score: float) -> bool:
-    """Returns whether an answer solves its task: by the reward's `acc` if it has one, else by its score."""
+    """Returns whether an answer solves its task, by the reward's `acc` if present, else by its score."""
     accuracy = sample.reward.get("acc") if isinstance(sample.reward, Mapping) else None
     return float(accuracy if isinstance(accuracy, int | float) else score) >= SOLVED
 
@@ -261,10 +268,10 @@ def solves(sample: Sample, score: float) -> bool:
 def attempt_rows(
     rollout_id: int, dataset: str, attempts: int, samples: Sequence[Sample], scores: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Returns the kept rows of an evaluation, one for each attempt at a task.
+    """Returns the result rows of an evaluation, one for each attempt at a task.
 
-    `success` is None if infrastructure failed: the model's own result is unknown then. `task_id` is what the
-    prompt's metadata calls it, else its place in the file; `row` is that place.
+    `success` is None if infrastructure failed, because the model's result is unknown. `task_id` is taken from
+    the prompt's metadata, else it is its position in the file; `row` is that position.
 
     Args:
         samples, scores: [tasks * attempts], task after task.
@@ -297,7 +304,7 @@ def _row(sample: Sample, score: float, row: int, attempt: int) -> dict[str, Any]
 
 
 def write_attempts(run_dir: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Appends rows to the run's file; after an incomplete line of a killed writer, starts a new line."""
+    """Appends rows to the run's file; starts a new line after an incomplete one of a killed process."""
     path = Path(run_dir) / EVALUATIONS
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:

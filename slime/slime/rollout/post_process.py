@@ -1,4 +1,4 @@
-"""Applies two hooks between a finished batch and training: other rewards, or other training data."""
+"""Applies two hooks between a finished batch and training: changed rewards, or changed training data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = {
     "temperatures": "temperature",
     "metadata": "metadata",
 }
-"""slime's names of training data, and the field of a sample that each becomes."""
+"""slime's names of training data, and the corresponding fields of samples."""
 PER_TOKEN = (
     "loss_masks",
     "rollout_log_probs",
@@ -41,14 +41,14 @@ def post_processed(
     process: Callable[..., Any] | None,
     convert: Callable[..., Any] | None,
 ) -> list[Sample]:
-    """Returns the batch as it is trained on.
+    """Returns the batch for training.
 
     Args:
         process, convert: the functions of --custom-reward-post-process-path and of
             --custom-convert-samples-to-train-data-path.
 
     Raises:
-        DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
+        DataError: a hook's result does not match the samples, or makes a sample inconsistent.
     """
     if process is not None:
         set_rewards(samples, process(args, samples), str(args.custom_reward_post_process_path))
@@ -60,11 +60,13 @@ def post_processed(
 
 
 def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
-    """Sets (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`. Raises DataError."""
+    """Sets rewards from (raw rewards, rewards), one each per sample; raw ones as `metadata["raw_reward"]`.
+
+    Raises:
+        DataError: the hook returned something else.
+    """
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
-        raise DataError(
-            f"{path} must return (raw rewards, rewards), and returned a {type(returned).__name__}"
-        )
+        raise DataError(f"{path} must return (raw rewards, rewards), but returned {type(returned).__name__}")
     raw, rewards = (_listed(values) for values in returned)
     if len(raw) != len(samples) or len(rewards) != len(samples):
         raise DataError(
@@ -77,22 +79,20 @@ def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
 
 
 def samples_of(data: object, path: str) -> list[Sample]:
-    """Returns samples from training data in slime's format: a dictionary of lists with one entry a sample.
+    """Returns samples from training data in slime's format: a dictionary of lists with one entry per sample.
 
-    `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.
+    `tokens` and `response_lengths` are required; rewards are used without normalisation.
 
     Raises:
-        DataError: another form, a key that nothing would read, or values that contradict each other.
+        DataError: the format is wrong, a key is unknown, or values are inconsistent.
     """
     if not isinstance(data, Mapping) or not {"tokens", "response_lengths"} <= set(data):
         raise DataError(f"{path} must return a dictionary with tokens and response_lengths")
     if unknown := sorted(set(data) - KNOWN):
-        raise DataError(
-            f"{path} returned {', '.join(unknown)}, which no code reads; put such values into metadata"
-        )
+        raise DataError(f"{path} returned unknown keys: {', '.join(unknown)}; put such values into metadata")
     count = len(data["tokens"])
     if wrong := [name for name, values in data.items() if values is not None and len(values) != count]:
-        raise DataError(f"{path} returned {count} tokens, but other counts of {', '.join(wrong)}")
+        raise DataError(f"{path} returned {count} tokens, but lists of other lengths for {', '.join(wrong)}")
     return [_sample(data, i) for i in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Prompt files: JSON Lines or Parquet, with a slice; rows become prompts, or an error that names the row."""
+"""Prompt files: JSON Lines or Parquet, optionally with a slice. Errors name the row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class PromptFile:
 
     @classmethod
     def parse(cls, text: str) -> PromptFile:
-        """Parses a path. Raises ConfigError if the file is missing or of unknown type, or the slice is invalid."""
+        """Parses FILE or FILE@[a:b]. Raises ConfigError if the file is missing or of unknown type, or the
+        slice invalid."""
         match = SLICE.match(text)
         if match is None and "@[" in text:
             raise ConfigError(f"{text!r}: the slice after @ must look like [100:200], [:200] or [-200:]")
@@ -43,10 +44,11 @@ class PromptFile:
         return cls(path, slice(start, stop))
 
     def read(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields (position, row) of each row in the slice.
+        """Yields (position, row) for each row in the slice.
 
         Raises:
-            DataError: a line that is no JSON object, with its number; a Parquet file that cannot be read.
+            DataError: a line is not a JSON object (the message has its number), or a Parquet file cannot be
+                read.
         """
         rows = parquet_rows(self.path) if self.path.suffix in PARQUET else json_rows(self.path)
         start, stop = self.rows.start, self.rows.stop
@@ -72,9 +74,11 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     f"{path}: a line is not UTF-8 ({error.reason} at byte {error.start})"
                 ) from error
             except json.JSONDecodeError as error:
-                raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}") from error
+                raise DataError(
+                    f"{path}:{number}: invalid JSON: {error.msg} at column {error.colno}"
+                ) from error
             if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: a JSON object is expected, got {type(row).__name__}")
+                raise DataError(f"{path}:{number}: must be a JSON object, got {type(row).__name__}")
             yield f"{path}:{number}", row
 
 
@@ -90,12 +94,12 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 number += 1
                 yield f"{path}: row {number}", row
     except (pyarrow.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file that can be read: {error}") from error
+        raise DataError(f"{path}: cannot read the Parquet file: {error}") from error
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a prompt file by meaning; None is not read."""
+    """The columns of a prompt file by meaning; None: not read."""
 
     input: str
     label: str | None = None
@@ -105,7 +109,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The prompt of a sample: a text, or messages as they were in the file."""
+    """The prompt of a sample: a text, or the file's messages."""
 
     prompt: str | list[dict[str, Any]]
     label: Any = None
@@ -113,14 +117,16 @@ class Prompt:
 
 
 def to_prompt(where: str, row: Mapping[str, object], columns: Columns) -> Prompt:
-    """Returns a prompt. Raises DataError, which names the row, for a column that is missing or of the wrong type."""
+    """Returns a row's prompt.
+
+    Raises:
+        DataError: a column is missing or has the wrong type; the message names the row.
+    """
     prompt = _column(where, row, columns.input, "--input-key")
     if isinstance(prompt, list):
         prompt = [_message(where, message) for message in prompt]
     if not prompt or not isinstance(prompt, str | list):
-        raise DataError(
-            f"{where}: column {columns.input!r} must be a text or a list of messages, and not empty"
-        )
+        raise DataError(f"{where}: column {columns.input!r} must be a non-empty text or list of messages")
     label = _column(where, row, columns.label, "--label-key") if columns.label else None
     metadata = _json(where, columns.metadata, row.get(columns.metadata or "") or {})
     if not isinstance(metadata, dict):
@@ -137,12 +143,14 @@ def to_prompt(where: str, row: Mapping[str, object], columns: Columns) -> Prompt
 
 def _column(where: str, row: Mapping[str, object], name: str, flag: str) -> Any:
     if row.get(name) is None:
-        raise DataError(f"{where}: no column {name!r} ({flag}); it has {', '.join(map(repr, row)) or 'none'}")
+        raise DataError(
+            f"{where}: column {name!r} ({flag}) is missing; columns: {', '.join(map(repr, row)) or 'none'}"
+        )
     return row[name]
 
 
 def _json(where: str, column: str | None, value: object) -> Any:
-    """Returns a value, parsed if it is JSON text, as is common for objects in Parquet files."""
+    """Returns a value, parsed if it is JSON text, as is common in Parquet files."""
     if not isinstance(value, str):
         return value
     try:
@@ -161,8 +169,8 @@ def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
     """Returns (position, prompt) of all rows of FILE or FILE@[a:b], at least one.
 
     Raises:
-        ConfigError: no such file.
-        DataError: a row that cannot be used, or no rows at all.
+        ConfigError: the file is missing.
+        DataError: a row is invalid, or there are no rows.
     """
     prompts = [(where, to_prompt(where, row, columns)) for where, row in PromptFile.parse(source).read()]
     if not prompts:
@@ -171,5 +179,5 @@ def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
 
 
 def as_messages(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns messages; a text becomes one user message."""
+    """Returns the prompt as messages; a text becomes one user message."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)

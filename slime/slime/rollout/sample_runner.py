@@ -1,4 +1,4 @@
-"""Completes a sample with answer and reward; an error becomes a failed sample, not an exception."""
+"""Completes a sample with answer and reward; errors become failed samples, not exceptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SampleRunner:
     Args:
         sampling_params: in SGLang's names.
         interrupt: once it is set, nothing new begins.
-        generate_path: a custom generate function in place of `--custom-generate-function-path`.
+        generate_path: a custom generate function; overrides `--custom-generate-function-path`.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class SampleRunner:
         return list(entries)
 
     async def run_sample(self, entry: object) -> Any:
-        """Returns a sample with answer and reward, or a list of them where the generate function makes several.
+        """Returns a sample with answer and reward, or a list if the generate function makes several.
 
-        A failure gives the sample as it was before, with status FAILED and `metadata["failure"]`.
+        A failure returns the original sample with status FAILED and `metadata["failure"]`.
 
         Raises:
-            ConfigError: flags that do not fit, which no other sample would survive either.
+            ConfigError: flags are invalid, so every other sample would fail too.
         """
         if not isinstance(entry, Sample) or (is_done(entry) and entry.reward is not None):
             return entry
@@ -87,7 +87,7 @@ class SampleRunner:
             return failed(before, "engine", error)
         except EnvironmentAway as error:
             return failed(before, "environment", error)
-        except Exception as error:  # any exception of a user's function or reward is data about the sample
+        except Exception as error:  # exceptions of users' functions and rewards are recorded in the sample
             logger.exception("generation, a hook or the reward failed for sample %s", before.index)
             return failed(before, type(error).__name__, error)
 
@@ -128,7 +128,7 @@ class SampleRunner:
             sample = sample if result is None else result
         sample.validate()
         if sample.status is SampleStatus.PENDING:
-            raise DataError("the generate function left the status of its sample at PENDING")
+            raise DataError("the generate function left a sample with status PENDING")
         return sample
 
     async def _reward(self, value: object) -> None:

@@ -1,5 +1,5 @@
-"""The rollout manager's work, independent of Ray: gets batches and evaluations from rollout functions, and manages
-the data."""
+"""The rollout manager's work, independent of Ray: gets batches and evaluations, and manages the data
+source."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class RolloutService:
         self._lock = threading.Lock()
 
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
-        """Blocks until the rollout function has a batch; returns its samples and its metrics.
+        """Blocks until the rollout function has a batch; returns its samples and metrics.
 
-        A service that was started again in the middle of a run goes on with the data after the rollout before.
+        A restarted service continues with the data after the previous rollout.
 
         Raises:
-            DataError: nothing to train on, or a sample whose parts contradict each other.
+            DataError: there are no samples, or a sample is inconsistent.
         """
         began = time.monotonic()
         if not self._positioned:
@@ -60,7 +60,7 @@ class RolloutService:
         self._policies[rollout_id] = output.policy
         samples = list(flatten(output.samples))
         if not samples:
-            raise DataError("the rollout function returned no samples; it must block until it has one")
+            raise DataError("the rollout function returned no samples; it must block until there are some")
         for sample in samples:
             sample.validate()
         self._settle(rollout_id, samples)
@@ -70,11 +70,11 @@ class RolloutService:
         return samples, metrics
 
     def policy(self, rollout_id: int) -> str | None:
-        """Returns the adapter that is trained on a generated batch; None: there is only one policy."""
+        """Returns the adapter trained on a generated batch; None if there is only one policy."""
         return self._policies.pop(rollout_id, None)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
-        """Evaluates the live weights; returns the metrics. It trains nothing and uses no training prompts."""
+        """Evaluates the live weights and returns the metrics. Uses no training prompts."""
         with self._noted(f"evaluation at rollout {rollout_id}"):
             output = self.eval_function(self.args, rollout_id, self.data_source, evaluation=True)
         if not isinstance(output, RolloutFnEvalOutput):
@@ -104,7 +104,7 @@ class RolloutService:
         self._positioned = True
 
     def status(self) -> dict[str, Any]:
-        """Returns the running work, and its seconds so far."""
+        """Returns the running work and its duration so far, in seconds."""
         now = time.monotonic()
         with self._lock:
             return {"waiting": {what: round(now - began, 1) for what, began in self._under_way.items()}}
@@ -141,17 +141,18 @@ class RolloutService:
 
 
 def reads_no_prompts(args: GenerationSide) -> bool:
-    """Returns whether the run has no data source: its rollout function has its own, or batches are replayed from
-    files."""
+    """Returns whether the run has no data source, because its rollout function has its own or batches are
+    replayed."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)
 
 
 def train_output(returned: Any) -> RolloutFnTrainOutput:
-    """Returns the output of a rollout function, which may return its output, groups of samples, or plain data,
-    {"samples": rows, "metrics": ...} with each row a group of its own.
+    """Converts the result of a rollout function: its output, groups of samples, or plain data.
+
+    Plain data is {"samples": rows, "metrics": ...}; each row is a separate group.
 
     Raises:
-        DataError: a row that is no sample, as `Sample.from_dict`.
+        DataError: a row is not a sample, see `Sample.from_dict`.
     """
     if isinstance(returned, RolloutFnTrainOutput):
         return returned

@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 def generate_rollout(
     args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
-    """`--rollout-batch-size` conversations with their loss masks.
+    """Returns `--rollout-batch-size` conversations with their loss masks.
 
-    A conversation without an answer to train on, one that imitates the template's own words, and one that is longer
-    than `--rollout-max-context-len` are dropped, counted and replaced by the next.
+    Conversations without an answer to train on, with the template's own markers in a message, or longer than
+    `--rollout-max-context-len` are dropped, counted and replaced by the next.
 
     Raises:
-        ConfigError: an evaluation is asked for, or the template is of another kind.
-        DataError: `--rollout-drop-limit` conversations in a row were dropped.
+        ConfigError: an evaluation is requested, or the template is not supported.
+        DataError: `--rollout-drop-limit` consecutive conversations were dropped.
     """
     if evaluation:
-        raise ConfigError("supervised fine-tuning generates nothing to evaluate; give --eval-function-path")
+        raise ConfigError("supervised fine-tuning has no answers to evaluate; set --eval-function-path")
     batch: list[list[Sample]] = []
     dropped: dict[str, int] = {}
     in_a_row, last = 0, ""
@@ -54,17 +54,18 @@ def generate_rollout(
             discard(data_source, [group])
         assert args.rollout_drop_limit is not None
         if in_a_row >= args.rollout_drop_limit:
-            raise DataError(f"{in_a_row} conversations in a row were dropped; the last one because {last}")
+            raise DataError(f"{in_a_row} consecutive conversations were dropped; the last one because {last}")
     return RolloutFnTrainOutput(batch, {f"rollout/drop/{reason}": count for reason, count in dropped.items()})
 
 
 def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
-    """Converts the samples of a group to trained ones; or returns why not: a word to count, and a sentence."""
+    """Converts the samples of a group to trained ones; otherwise returns why not: a metric name and a
+    sentence."""
     for sample in flatten(group):
         try:
             messages = conversation(args, sample)
         except DataError as error:
-            logger.warning("conversation %s is dropped: %s", sample.index, error)
+            logger.warning("conversation %s dropped: %s", sample.index, error)
             return "no_mask", str(error)
         limit = args.rollout_max_context_len
         if limit is not None and len(messages.ids) > limit:
@@ -84,7 +85,8 @@ def conversation(args: GenerationSide, sample: Sample) -> Masked:
     """Returns ids and mask of the messages of a sample."""
     if isinstance(sample.prompt, str):
         raise ConfigError(
-            f"--input-key {args.input_key} must name a column with messages for supervised fine-tuning, not texts"
+            f"--input-key {args.input_key} must be a column of messages for supervised "
+            "fine-tuning, not of texts"
         )
     return masked(
         load_tokenizer(args.hf_checkpoint),

@@ -1,8 +1,8 @@
-"""The default rollout: sends groups of prompts to the engines until a batch is full; unfinished ones are kept.
+"""The default rollout: sends groups of prompts to the engines until a batch is full; keeps unfinished ones.
 
-More groups than a batch needs may be under way (`--over-sampling-batch-size`, dropped groups). Once it is full the
-rest is interrupted and goes back to the data source: finished groups as they are, answers under way to be continued
-(`--partial-rollout`) or started again.
+More groups than a batch needs may be running (`--over-sampling-batch-size`, dropped groups). When it is full,
+the rest is interrupted and returned to the data source: finished groups unchanged, running answers to be
+continued (`--partial-rollout`) or restarted.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = ["GenerateState", "generate", "generate_rollout"]
 logger = logging.getLogger(__name__)
 
 ABORT_AGAIN = 0.5  # seconds between rounds of aborts: a request may reach its engine after its abort
-ABORT_TIMEOUT = 30.0  # seconds for interrupted samples to come back before they are started again
+ABORT_TIMEOUT = 30.0  # seconds to wait for interrupted samples before they are restarted
 
 
 def generate_rollout(
     args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
-    """One batch of `--rollout-batch-size` finished groups, in the order in which they were started.
+    """Returns one batch of `--rollout-batch-size` finished groups, in the order in which they were started.
 
     Raises:
-        ConfigError: flags that do not fit.
-        DataError: no prompts, or too many groups in a row that had to be dropped.
+        ConfigError: flags are invalid.
+        DataError: there are no prompts, or too many consecutive groups were dropped.
         EngineError: no group was finished for `--rollout-stall-timeout` seconds.
     """
     if evaluation:
@@ -78,7 +78,8 @@ class Rollout:
         return RolloutFnTrainOutput(samples=batch, metrics=self._metrics())
 
     async def _start_missing(self) -> None:
-        """Starts `--over-sampling-batch-size` groups whenever the accepted and running ones cannot fill the batch."""
+        """Starts `--over-sampling-batch-size` groups whenever the accepted and running ones cannot fill the
+        batch."""
         assert self.args.over_sampling_batch_size is not None
         while len(self.accepted) + len(self.running) < self.args.rollout_batch_size:
             groups = await asyncio.to_thread(self.source.get_samples, self.args.over_sampling_batch_size)
@@ -98,8 +99,9 @@ class Rollout:
         done, _ = await asyncio.wait(self.running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not done:
             raise EngineError(
-                f"rollout {self.rollout_id}: no group was finished for {timeout:g} s (--rollout-stall-timeout); "
-                f"{len(self.accepted)} of {self.args.rollout_batch_size} are there and {len(self.running)} under way"
+                f"rollout {self.rollout_id}: no group was finished for {timeout:g} s "
+                f"(--rollout-stall-timeout); {len(self.accepted)} of "
+                f"{self.args.rollout_batch_size} are finished and {len(self.running)} running"
             )
         for task in sorted(done, key=lambda task: self.order[group_id(self.running[task])]):
             del self.running[task]
@@ -115,10 +117,10 @@ class Rollout:
             discard(self.source, [group])
 
     def _use_reserve(self) -> bool:
-        """Once too many groups in a row were dropped, fills the batch with what a filter would rather not use.
+        """Fills the batch from the reserve after too many consecutive groups were dropped.
 
         Raises:
-            DataError: there is not enough of it.
+            DataError: the reserve is too small.
         """
         if not self.group_filter.exhausted:
             return False
@@ -130,14 +132,14 @@ class Rollout:
         return True
 
     async def _give_up(self) -> None:
-        """Aborts running requests at once; closing a connection aborts its request."""
+        """Cancels running requests; closing a connection aborts its request."""
         self.interrupt.set = True
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
 
     async def _stop(self) -> None:
-        """Interrupts running requests; returns their samples and the surplus to the data source."""
+        """Interrupts running requests; returns their samples and surplus groups to the data source."""
         deadline = time.monotonic() + ABORT_TIMEOUT
         pending = set(self.running)
         while pending and time.monotonic() < deadline:
@@ -155,7 +157,7 @@ class Rollout:
         self.returned = len(groups)
 
     def _interrupted(self, task: asyncio.Task[list[Any]]) -> Group:
-        """Returns the samples of an interrupted group for later; if it did not stop in time, its prompts."""
+        """Returns the samples of an interrupted group, or its prompts if it did not stop in time."""
         before = self.running[task]
         if task.cancelled() or task.exception() is not None:
             return to_retry(before, keep_partial=False)

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(
     "interrupt", default=None
 )
-"""The rollout of the running generate function."""
+"""Number of the rollout in which the generate function runs."""
 
 
 class GenerateState:
-    """For generate functions of one's own too: `GenerateState.of(args)`.
+    """Shared state, also for custom generate functions: `GenerateState.of(args)`.
 
     Attributes:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         pool: the engines.
-        sampling_params: what `--rollout-*` flags ask for, in SGLang's names.
+        sampling_params: the `--rollout-*` sampling flags, in SGLang's names.
     """
 
     _known: dict[str, GenerateState] = {}  # noqa: RUF012
@@ -53,12 +53,11 @@ class GenerateState:
             return cls._known[args.run_dir]
 
     def placed(self, ids: list[int], messages: object) -> tuple[list[int], list[ImagePlace]]:
-        """Returns ids [T] of rendered messages with their pictures read, and where their images stand; as they are
-        where the messages have none.
+        """Returns ids [T] of rendered messages with their images inserted, and the places of the images.
 
         Raises:
-            ConfigError: the model does not see.
-            DataError: a value that is no picture.
+            ConfigError: the model does not support images.
+            DataError: a picture is invalid.
         """
         pictures = pictures_of(messages)
         if not pictures:
@@ -67,7 +66,7 @@ class GenerateState:
 
     @property
     def reader(self) -> ImageReader:
-        """Returns the reader of pictures. Raises ConfigError if the model has no vision."""
+        """Returns the image reader. Raises ConfigError if the model does not support images."""
         from slime.vision.reading import load_reader
 
         return load_reader(self.args.hf_checkpoint, self.args.run_dir)
@@ -78,7 +77,7 @@ class GenerateState:
 
 
 def engine_urls(args: GenerationSide) -> list[str]:
-    """Returns the addresses of the run's engines, from its folder, and of external ones."""
+    """Returns the addresses of the run's engines from its run folder, and of external ones."""
     return [*records.engine_urls(Path(args.run_dir)), *args.rollout_external_engine_addrs]
 
 

@@ -20,7 +20,7 @@ class ChatTokenizer:
     def __init__(self, folder: str) -> None:
         if not (Path(folder) / "tokenizer.json").is_file():
             raise ConfigError(
-                f"{folder} contains no tokenizer.json, which rollouts need; give a model that has one"
+                f"{folder} contains no tokenizer.json, which rollouts need; use a model that has one"
             )
         from transformers import PreTrainedTokenizerFast
 
@@ -29,18 +29,18 @@ class ChatTokenizer:
 
     @property
     def eos_token(self) -> str:
-        """Returns the token that ends an answer. Raises ConfigError if the model names none."""
+        """Returns the end token of answers. Raises ConfigError if the model has none."""
         if not self.fast.eos_token:
-            raise ConfigError(f"{self.folder}/tokenizer_config.json names no eos_token")
+            raise ConfigError(f"{self.folder}/tokenizer_config.json has no eos_token")
         return str(self.fast.eos_token)
 
     def encode(self, text: str) -> list[int]:
-        """Returns ids of a text [T]; special tokens in the text are recognised, and none are added."""
+        """Returns ids [T] of a text; special tokens in the text are recognised, and none are added."""
         ids: list[int] = self.fast(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Returns ids [T], and for each its characters [start, end) of `text`."""
+        """Returns ids [T] and the character range [start, end) of each."""
         encoded = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
         return encoded["input_ids"], encoded["offset_mapping"]
 
@@ -58,17 +58,16 @@ class ChatTokenizer:
         """Returns the conversation as text, by the model's chat template.
 
         Args:
-            answer_next: end with the words that begin an answer.
+            answer_next: append the beginning of an answer.
             variables: further variables of the template.
 
         Raises:
             ConfigError: the model has no chat template.
-            DataError: the template refuses these messages.
+            DataError: the template rejects these messages.
         """
         if not self.fast.chat_template:
             raise ConfigError(
-                f"{self.folder} has no chat template; prompts that are texts need none "
-                "(drop --apply-chat-template)"
+                f"{self.folder} has no chat template; text prompts need none (remove --apply-chat-template)"
             )
         try:
             return str(
@@ -81,10 +80,10 @@ class ChatTokenizer:
                 )
             )
         except Exception as error:  # templates may raise any exception
-            raise DataError(f"the chat template refuses the messages: {error}") from error
+            raise DataError(f"the chat template rejects the messages: {error}") from error
 
 
 @functools.lru_cache(maxsize=4)
 def load_tokenizer(folder: str) -> ChatTokenizer:
-    """Returns the tokenizer in a model folder, loaded once."""
+    """Returns the tokenizer of a model folder, loaded once."""
     return ChatTokenizer(folder)

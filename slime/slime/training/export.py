@@ -1,4 +1,4 @@
-"""Exports weights from a training process to the engines: as a Hugging Face folder, or in a slot of shared memory."""
+"""Exports weights from a training process to the engines, as a Hugging Face folder or in shared memory."""
 
 from __future__ import annotations
 
@@ -45,17 +45,20 @@ class Exporting(ABC):
 
     @abstractmethod
     def whole_weights(self, dtype: torch.dtype | None) -> Weights:
-        """Returns all weights under Hugging Face's names as whole tensors, on rank 0. They are to be written in
-        `dtype` (None: unchanged); some vectors may stay in fp32. Every rank must consume all of them."""
+        """Yields all weights under Hugging Face's names as whole tensors, on rank 0. Every rank must consume
+        all of them.
+
+        They are to be written in `dtype` (None: unchanged); some vectors may stay in fp32.
+        """
 
     @abstractmethod
     def probe(self) -> Probe | None:
-        """Returns the log-probs of fixed ids under the current weights, if the engine's updates are verified with
-        them. Every rank must call this."""
+        """Returns log-probs of fixed ids under the current weights, if engines are verified. Every rank must
+        call this."""
 
     @abstractmethod
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
-        """Returns a function that writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank
+        """Returns a function that writes the adapter in PEFT's format and returns its tensors. Every rank
         must call this.
 
         Args:
@@ -63,8 +66,11 @@ class Exporting(ABC):
         """
 
     def adapter_writer(self) -> Callable[[Path], str]:
-        """Returns a function that writes only the adapter on rank 0 and returns the checksum of its tensors. Every
-        rank must call this."""
+        """Returns a function that writes only the adapter and returns its tensors' checksum. Every rank must
+        call this.
+
+        Only rank 0 writes.
+        """
         write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
         return lambda folder: "" if self.rank else weights_checksum(write(folder))
 
@@ -87,13 +93,12 @@ class Exporting(ABC):
         return broadcast(checksum)
 
     def keeps(self, folder: str) -> bool:
-        """Returns whether a version's weights can still be loaded from the place that its folder names."""
+        """Returns whether a version's weights can still be loaded from `folder`."""
         return True
 
     @cached_property
     def in_fp32(self) -> frozenset[str]:
-        """Returns the names of vectors that are exported in fp32, as in the model's folder, whatever the dtype of the
-        others."""
+        """Returns the names of vectors that are exported in fp32, as stored in the model's folder."""
         return fp32_vectors(self.args.hf_checkpoint) if serves_fp32(self.args) else frozenset()
 
     @cached_property
@@ -103,14 +108,13 @@ class Exporting(ABC):
 
     @cached_property
     def memories(self) -> WrittenMemories:
-        """Returns the slots that this process writes."""
+        """Returns the shared-memory slots that this process writes."""
         return WrittenMemories()
 
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
-        """Copies the weights, with merged adapters, to shared memory; returns their checksum and the slot, on every
-        rank.
+        """Copies the merged weights to shared memory; returns checksum and slot, on every rank.
 
-        If there is not enough memory, the checksum is empty and the slot is replaced by the reason.
+        If there is not enough memory, the checksum is empty and the reason replaces the slot.
 
         Args:
             slots: folder of the run's slots on rank 0's machine.
@@ -132,7 +136,7 @@ class Exporting(ABC):
             return "", str(error)
 
     def _write_merged(self, folder: Path, memories: WrittenMemories | None = None) -> str:
-        """Writes merged weights on rank 0, to which the other ranks send their parts; returns the checksum on
+        """Writes the merged weights on rank 0, which receives the other ranks' parts; returns the checksum on
         rank 0."""
         probe, dtype = self.probe(), self._served_dtype()
         weights = self.whole_weights(dtype)
@@ -150,7 +154,8 @@ class Exporting(ABC):
                 pass
 
     def first_weights(self) -> str:
-        """Returns the Hugging Face folder of the initial weights; `load` may name one instead of checkpoints."""
+        """Returns the Hugging Face folder of the initial weights: `load` if it contains a model, not
+        checkpoints."""
         load = self.args.load
         if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
             return str(load)

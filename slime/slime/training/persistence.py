@@ -1,4 +1,4 @@
-"""Checkpoints that a training process writes and from which a later one resumes."""
+"""Writes checkpoints of a training process, and resumes from them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Persistent(Exporting):
         """Returns all trained parts, in the form of checkpoints."""
 
     def write_extras(self) -> Callable[[Path], None]:
-        """Returns a function that writes the adapter, if there is one, to a checkpoint on rank 0. Every rank must
-        call this."""
+        """Returns a function that writes the adapter, if any, to a checkpoint on rank 0. Every rank must call
+        this."""
         if not self.args.use_lora:
             return lambda folder: None
         write = self.adapter_writer()
@@ -55,8 +55,7 @@ class Persistent(Exporting):
         return write_extras
 
     def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, or else of `load`; without one, starts from the initial
-        weights.
+        """Resumes from the latest checkpoint of `save`, else of `load`, else from the initial weights.
 
         Raises:
             CheckpointError: a checkpoint is missing or does not fit this run.
@@ -80,17 +79,18 @@ class Persistent(Exporting):
         self.writer.save = save
 
     def start_from(self, folder: str) -> None:
-        """Takes only the weights of a checkpoint, of this or another run; optimizer and counters stay as they are.
+        """Loads only the weights of a checkpoint, of this or another run; optimizer and counters are
+        unchanged.
 
         Args:
-            folder: the checkpoint, or the folder of checkpoints whose latest one counts.
+            folder: the checkpoint, or a folder of checkpoints, of which the latest is used.
 
         Raises:
             CheckpointError: there is none, or it does not fit this run.
         """
         checkpoint = checkpoints.find(folder)
         if checkpoint is None:
-            raise CheckpointError(f"there is no checkpoint in {folder}")
+            raise CheckpointError(f"{folder} contains no checkpoint")
         self._check_backend(checkpoint)
         random = random_state()
         load_checkpoint(checkpoint, self.parts, lora_settings(self.args), reset_optimizer=True)
@@ -111,7 +111,7 @@ class Persistent(Exporting):
         self.global_step, self.version = state.global_step, state.version
         if self.critic is not None:
             self.critic.steps = state.steps_of.get(CRITIC, 0)
-        event(logger, "trainer went back", version=state.version, path=checkpoint)
+        event(logger, "returned to a checkpoint", version=state.version, path=checkpoint)
 
     def save(
         self,
@@ -122,11 +122,13 @@ class Persistent(Exporting):
         wait: bool = True,
         hold: bool = False,
     ) -> str:
-        """Writes a checkpoint of these weights, whose version is or will be `version`; returns its folder.
+        """Writes a checkpoint of the current weights and returns its folder.
 
         Args:
-            model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
-            wait: return when the checkpoint is valid; otherwise, with --async-save, once the tensors are copied.
+            version: weight version that these weights have or will get.
+            model_folder: the same weights as written by `export_weights`; they become part of the checkpoint.
+            wait: return when the checkpoint is valid; otherwise, with --async-save, when the tensors are
+                copied.
             hold: return when it is complete; `put_into_force` makes it valid later.
         """
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
@@ -154,6 +156,7 @@ class Persistent(Exporting):
         written_by = checkpoints.read_meta(folder).get("backend", "fsdp")
         if written_by != self.backend:
             raise CheckpointError(
-                f"checkpoint {folder} was written by --train-backend {written_by}, this run has {self.backend}; "
-                f"use the same one, or start from the weights alone: --hf-checkpoint {folder} with another --save"
+                f"checkpoint {folder} was written by --train-backend {written_by}, but this run "
+                f"uses {self.backend}; use the same backend, or load only the weights: "
+                f"--hf-checkpoint {folder} with another --save"
             )

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 WORTH = 32
-"""A common prefix is used only if it has at least 1 / WORTH of the tokens after it, because a branch needs additional
-calls and copies."""
+"""A common prefix is shared only if it has at least 1 / WORTH of the tokens after it, because a branch needs
+additional calls and copies."""
 
 KEYS = 4
 """Attention copies the keys before each branch. This many keys take at most as much memory as one token."""
@@ -23,7 +23,7 @@ KEYS = 4
 
 @dataclass
 class Node:
-    """Tokens [start, end) of the sequence `of`, shared by all `members` that are long enough."""
+    """Tokens [start, end) of the sequence `of`, shared by all sequences in `members` that are long enough."""
 
     of: int
     start: int
@@ -67,8 +67,8 @@ class Prefixes:
     """The common prefixes of sequences.
 
     Args:
-        sequences: token ids, or any whole numbers from 0 that are equal where tokens are.
-        targets: number of predicted tokens of each (default: none).
+        sequences: token ids, or any whole numbers from 0 that are equal if the tokens are.
+        targets: number of predicted tokens of each sequence (default: none).
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]], targets: Sequence[int] | None = None) -> None:
@@ -105,8 +105,11 @@ class Prefixes:
     def _fork(
         self, order: Sequence[int], common: Sequence[int], low: int, high: int
     ) -> tuple[int, int, list[int]]:
-        """Returns the common length of the sequences [low, high) of an order, the first one that is longer than that,
-        and the starts of the branches; no branches if all others are prefixes of one sequence."""
+        """Finds the first branching point of the sequences [low, high) of an order.
+
+        Returns the common length, the first sequence that is longer, and the starts of the branches. There
+        are no branches if all others are prefixes of one sequence.
+        """
         first = low
         while first + 1 < high:
             end = min(common[first : high - 1])
@@ -126,10 +129,9 @@ class Prefixes:
         )
 
     def parts(self, members: Sequence[int], most: int) -> list[list[int]]:
-        """Splits the sequences into parts with a load of at most `most` (or that of the longest sequence), keeping
-        common prefixes together.
+        """Splits the sequences into parts with a load of at most `most`, keeping common prefixes together.
 
-        A sequence precedes its own prefixes, which then add no tokens.
+        A single sequence may exceed `most`. A sequence precedes its own prefixes, which then add no tokens.
         """
         parts = []
         for root in self.trees(members):
@@ -143,13 +145,15 @@ class Prefixes:
 
 
 def _exceeds(size: Size, most: int) -> bool:
-    """Returns whether a part is too large. A single long sequence may exceed the limit of tokens, but not that of
-    targets."""
+    """Returns whether a part is too large.
+
+    A single long sequence may exceed the limit of tokens, but not that of targets.
+    """
     return size.load > max(most, size.longest) or size.targets > most
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """Returns the number of equal numbers at the start of both."""
+    """Returns the length of the common prefix of two sequences."""
     length = min(len(a), len(b))
     differ = a[:length] != b[:length]
     return int(differ.argmax()) if differ.any() else length

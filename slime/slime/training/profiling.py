@@ -1,4 +1,4 @@
-"""Traces of chosen training steps, for chrome://tracing and Perfetto."""
+"""Traces selected training steps, for chrome://tracing and Perfetto."""
 
 from __future__ import annotations
 

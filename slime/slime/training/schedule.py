@@ -1,7 +1,6 @@
-"""Divides samples by length into optimizer steps, ranks and micro-batches, in one pure function without torch.
+"""Divides samples by length into optimizer steps, ranks and micro-batches. A pure function without torch.
 
-Every rank computes the same schedule from the same numbers and selects its part, so ranks cannot disagree. No rank
-adjusts its part afterwards.
+Every rank computes the same schedule from the same lengths and selects its part, so ranks cannot disagree.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from slime.training.prefixes import Prefixes
 
 NOTHING_TO_TRAIN = "no trained token"
-SURPLUS = "surplus to the global batch"
+SURPLUS = "beyond the last full global batch"
 
 MicroBatch = tuple[int, ...]  # positions of samples in the rollout; may be empty
 Load = Callable[[list[int]], int]  # returns the memory use of samples in one micro-batch, in tokens
@@ -25,9 +24,10 @@ class Step:
 
     Attributes:
         ranks: [rank][micro-batch]; every rank has the same number of micro-batches.
-        num_samples, num_tokens: samples and trained tokens of the step on all ranks; denominators of its loss.
-        kinds: kind of the samples in each numbered micro-batch, the same on all ranks; None comes first. Empty: all
-            are None.
+        num_samples, num_tokens: samples and trained tokens of the step on all ranks; denominators of its
+            loss.
+        kinds: kind of the samples in each micro-batch, equal on all ranks; None comes first. Empty: all are
+            None.
     """
 
     ranks: tuple[tuple[MicroBatch, ...], ...]
@@ -46,7 +46,7 @@ class Step:
         return self.ranks[rank][: len(self.ranks[rank]) - others]
 
     def numbered(self, number: int) -> tuple[MicroBatch, ...]:
-        """Returns the micro-batch with this number of each rank."""
+        """Returns micro-batch `number` of each rank."""
         return tuple(rank[number] for rank in self.ranks)
 
     def others(self) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of one rollout, and the reason for each sample that is in none."""
+    """The steps of one rollout, and the reason for each dropped sample."""
 
     steps: tuple[Step, ...]
     dropped: dict[int, str]
@@ -115,7 +115,7 @@ def build_schedule(
         ValueError: lengths disagree, or a limit is below 1.
     """
     if len(lengths) != len(trained_tokens):
-        raise ValueError(f"{len(lengths)} lengths for {len(trained_tokens)} counts of trained tokens")
+        raise ValueError(f"got {len(lengths)} lengths but {len(trained_tokens)} counts of trained tokens")
     for name in ("world_size", "max_tokens", "micro_batch_size", "global_batch_size"):
         value = getattr(limits, name)
         if value is not None and value < 1:
@@ -135,8 +135,10 @@ def build_schedule(
 def _cut(
     kept: Sequence[int], size: int | None, companions: Mapping[int, int], trajectories: Sequence[Hashable]
 ) -> list[dict[int, list[int]]]:
-    """Returns parts of `size` trajectories (None: one part): under key 0 their samples, under the other keys their
-    companions."""
+    """Splits samples into parts of `size` trajectories (None: one part).
+
+    Each part has its samples under key 0, and companions under the other keys.
+    """
     parts: list[dict[int, list[int]]] = []
     part_of: dict[Hashable, int] = {}
     in_part = 0
@@ -161,8 +163,7 @@ def _step(
     kind_of: Mapping[int, Hashable],
     prefixes: Prefixes | None,
 ) -> Step:
-    """Divides each kind separately, so micro-batches of one number have one kind on all ranks, which then make the
-    same calls."""
+    """Divides each kind separately, so that micro-batches with equal numbers have the same kind on all ranks."""
     by_kind: dict[Hashable, list[int]] = {None: []}
     for i in samples:
         by_kind.setdefault(kind_of.get(i), []).append(i)
@@ -216,7 +217,7 @@ def _token_bins(parts: list[list[int]], load: Load, capacity: int) -> list[list[
 
 
 def _fill_ranks(bins: list[list[int]], load: Load, world_size: int) -> list[list[int]]:
-    """Splits the heaviest bins, and finally adds empty ones, until every rank has equally many."""
+    """Splits the heaviest bins, then adds empty ones, until every rank has equally many."""
     bins = list(bins)
     while len(bins) % world_size:
         splittable = [b for b in bins if len(b) > 1]
@@ -241,7 +242,7 @@ def _dealt(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
 
 
 def _balanced(bins: list[list[int]], load: Load, world_size: int) -> list[list[list[int]]]:
-    """Assigns each bin, heaviest first, to the rank with the least work that still has room."""
+    """Assigns each bin, heaviest first, to the rank with the least work that has room."""
     room = len(bins) // world_size
     ranks: list[list[list[int]]] = [[] for _ in range(world_size)]
     work = [0] * world_size

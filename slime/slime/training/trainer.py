@@ -1,8 +1,8 @@
 """Trains on a rollout with any backend: from samples to metrics and new weights.
 
-A backend decides how models are divided over ranks. The set of models (policy, critic, reference, teacher), their
-checkpoints and the training on a rollout are the same for all backends. This module does not depend on Ray, engines
-or rollouts.
+A backend decides how models are divided over ranks. The models (policy, critic, reference, teacher), their
+checkpoints and the training on a rollout are the same for all backends. This module does not depend on Ray,
+engines or rollouts.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Backend(Persistent):
         init_method, store: rendezvous of several ranks: a file (`file://...`), or a torch store.
 
     Attributes:
-        replica, replicas: number of this rank's replica, and count of replicas.
+        replica, replicas: index of this rank's replica, and number of replicas.
         learner: the policy.
 
     Raises:
-        ConfigError: the backend cannot load the model, the ranks do not divide it, or the loss does not exist.
+        ConfigError: the backend cannot load the model, the ranks do not divide it, or the loss is unknown.
     """
 
     replica: int
@@ -112,7 +112,7 @@ class Backend(Persistent):
         if self.args.merge_prefixes and not self.merges:
             event(
                 logger,
-                "samples are trained one by one",
+                "prefixes are not shared",
                 reason="the custom loss takes the logits of each sample",
             )
         first = self.first_weights()
@@ -128,7 +128,7 @@ class Backend(Persistent):
         self.writer = CheckpointWriter(args.save, in_background=args.async_save)
 
     def divide_processors(self) -> None:
-        """Takes idle processors, or gives back those that others need now, if --use-idle-processors is set."""
+        """Adjusts the number of threads to the idle processors, with --use-idle-processors."""
         if self.threads is not None:
             torch.set_num_threads(self.threads.count())
 
@@ -144,7 +144,7 @@ class Backend(Persistent):
 
     @property
     def merges(self) -> bool:
-        """Returns whether tokens of a common prefix run once in a step."""
+        """Returns whether training processes a common prefix of samples only once."""
         return self.args.merge_prefixes and self.spec.on_logits is None
 
     @property
@@ -154,7 +154,7 @@ class Backend(Persistent):
 
     @property
     def parts(self) -> list[Part]:
-        """Returns all trained parts, in the form of checkpoints."""
+        """Returns all trained parts as checkpoint parts."""
         critic = [self.critic.part] if self.critic else []
         follows = self.reference is not None and self.reference.follows
         reference = [self.weights_part(self.reference.model, REFERENCE)] if self.reference and follows else []
@@ -174,8 +174,8 @@ class Backend(Persistent):
 
     @property
     def asks_teacher_before(self) -> bool:
-        """Returns whether the teacher must run before every step, because it cannot run between forward and
-        backward."""
+        """Returns whether the teacher must run before every step, not between its forward and backward
+        passes."""
         return False
 
     def keep_elsewhere(self) -> object:
@@ -187,7 +187,7 @@ class Backend(Persistent):
 
     @abstractmethod
     def divide(self) -> tuple[int, int]:
-        """Divides the ranks; returns the number of this rank's replica, and the count of replicas."""
+        """Divides the ranks; returns the index of this rank's replica, and the number of replicas."""
 
     @abstractmethod
     def load_policy(self, folder: str) -> Learner[TrainedModel]:
@@ -244,7 +244,7 @@ class Trainer(Backend):
         epochs = 0 if critic_only else self.args.train_epochs
         steps = self._steps(schedule, data, mismatch, label, epochs)
         if self.reference is not None and self.reference.follow(rollout_id):
-            event(logger, "reference follows", rollout_id=rollout_id)
+            event(logger, "reference updated", rollout_id=rollout_id)
         if self.records is not None:
             self.records.write(data, self.rank)
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
@@ -282,8 +282,10 @@ class Trainer(Backend):
         return [of_all_ranks.get(i, []) for i in range(len(samples))]
 
     def probe(self) -> Probe | None:
-        """Returns log-probs of fixed ids, to verify engines that may load weights incorrectly (SGLang, vLLM). Every
-        rank must call this."""
+        """Returns log-probs of fixed ids, for engines that might load weights incorrectly (SGLang, vLLM).
+
+        Every rank must call this.
+        """
         if self.args.rollout_backend == "embedded":
             return None
         ids, of_text = probe_ids(self.args.hf_checkpoint, self.vocabulary)
@@ -321,7 +323,7 @@ class Trainer(Backend):
         )
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
-        """Returns the models' outputs that the steps need: old, reference and teacher log-probs, values, and
+        """Returns the models' outputs for the steps: old, reference and teacher log-probs, values, and
         advantages.
 
         Every rank makes the same calls in the same order, because the models are divided over the ranks.
@@ -348,7 +350,7 @@ class Trainer(Backend):
         return data
 
     def _with_ratio_one(self, schedule: Schedule, samples: Sequence[Sample]) -> frozenset[int]:
-        """Returns the samples whose step starts from the weights of their old log-probs: those of the first step, and
+        """Returns the samples whose step starts from the weights of their old log-probs: first step and
         companions."""
         if not schedule.steps or self.args.train_epochs != 1:
             return frozenset()
@@ -362,7 +364,8 @@ class Trainer(Backend):
             data.ref_log_probs = (data.ref_log_probs or {}) | log_probs
 
     def _add_old_log_probs(self, number: int, step: Step, data: TrainBatch) -> None:
-        """Adds log-probs of the weights before the update and, in the same pass, a teacher's log-probs of likely ids.
+        """Adds log-probs of the weights before the update and, in the same pass, a teacher's log-probs of
+        likely ids.
 
         Only some steps need them for the loss or for advantages; the engine's log-probs may replace them.
         """
@@ -382,8 +385,7 @@ class Trainer(Backend):
         )
 
     def _moves_before(self, number: int, step: Step, samples: Sequence[Sample]) -> bool:
-        """Returns whether the step's weights differ from those before the update, or the teacher must run before it
-        anyway.
+        """Returns whether weights change before the step, or the teacher must run before it anyway.
 
         Companions are compared with the weights at their own step.
         """
@@ -393,7 +395,7 @@ class Trainer(Backend):
     def _steps(
         self, schedule: Schedule, data: TrainBatch, mismatch: Mismatch, label: str, epochs: int
     ) -> list[dict[str, float]]:
-        """Makes all steps and returns their metrics; then the weights are averaged if --average-steps requests it."""
+        """Makes all steps and returns their metrics; with --average-steps, averages the weights afterwards."""
         steps = []
         with averaged(self.parts[:1], self.args.average_steps) as average:
             for epoch in range(epochs):
@@ -438,8 +440,8 @@ class Trainer(Backend):
         return reported(metrics, {"grad_norm": norm, "lr": rate}, step, data.samples, per_token, prefix)
 
     def _teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """Returns the function that runs the teacher for likely ids; if token records are kept, it records the
-        results."""
+        """Returns the function that runs the teacher for likely ids, and records the results if token records
+        are kept."""
         teach = self.teacher.teaching(number, step, data) if self.teacher else None
         if teach is None or self.records is None:
             return teach
@@ -453,7 +455,7 @@ class Trainer(Backend):
         packed: PackedBatch,
         log_probs: Tensor,
     ) -> None:
-        """Compares old log-probs (or, if missing, `log_probs`) with those that the engine reported."""
+        """Compares old log-probs (if missing, `log_probs`) with the engine's."""
         new_log_probs = by_sample(micro_batch, packed, log_probs)
         if self.records is not None:
             self.records.add_log_probs(new_log_probs)

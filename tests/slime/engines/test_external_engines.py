@@ -217,7 +217,7 @@ def test_routers_and_disaggregated_prefill_are_rejected_with_an_alternative(
         (
             "slime.engines.launch",
             ["--backend", "vllm", "--model-path", "m", "--vllm-speculative-config", "{}"],
-            "would not get the trained weights",
+            "would not receive the trained weights",
         ),
         (
             "openclaw.server",

@@ -49,7 +49,7 @@ def test_a_weights_file_that_names_other_weights_is_refused(capsys, model_path, 
     flags = ["--model-path", str(model_path), "--port", "0", "--weights-file", str(file)]
     assert "checksum differs" in refused(capsys, *flags)
     file.write_text("[]")
-    assert "not a weights file" in refused(capsys, *flags)
+    assert "not a valid weights file" in refused(capsys, *flags)
 
 
 def test_an_unknown_architecture_is_refused(capsys, model_path, tmp_path):

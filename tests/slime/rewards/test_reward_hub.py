@@ -111,7 +111,7 @@ async def test_random_is_the_same_for_the_same_sample(reward_args: MakeRewardArg
 
 
 async def test_an_unknown_or_missing_type_is_refused(reward_args: MakeRewardArgs) -> None:
-    with pytest.raises(ConfigError, match="'maths' does not exist; there are math"):
+    with pytest.raises(ConfigError, match="unknown reward type 'maths'; known: math"):
         await async_rm(reward_args(rm_type="maths"), sample())
     with pytest.raises(ConfigError, match="--rm-type"):
         await async_rm(reward_args(), sample())
@@ -210,12 +210,12 @@ async def test_a_function_of_several_samples_rewards_a_whole_group(
     ("name", "kind", "complaint"),
     [
         ("raises", "error", r"raises for sample 5 raised KeyError: 'no such answer'"),
-        ("not_a_number", "value", "sample 5 gave nan, not a finite number"),
+        ("not_a_number", "value", "sample 5 returned nan, not a finite number"),
         ("infinite_part", "value", "sample 5 gave"),
         ("a_text", "value", "sample 5 gave 'good'"),
         ("nothing", "value", "sample 5 gave None"),
-        ("waits", "timeout", r"sample 5: no answer in 0.2 s"),
-        ("freezes_its_loop", "timeout", r"sample 5: no answer in 0.2 s"),
+        ("waits", "timeout", r"sample 5: no result within 0.2 s"),
+        ("freezes_its_loop", "timeout", r"sample 5: no result within 0.2 s"),
     ],
 )
 async def test_a_failing_reward_is_counted_and_its_sample_named(
@@ -233,7 +233,7 @@ async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: MakeRewar
     for _ in range(2):
         with pytest.raises(RewardError):
             await async_rm(args, sample())
-    with pytest.raises(ConfigError, match="3 rewards failed one after another"):
+    with pytest.raises(ConfigError, match="3 consecutive rewards failed"):
         await async_rm(args, sample())
     for _ in range(2):
         with pytest.raises(RewardError):

@@ -173,7 +173,7 @@ def test_without_a_rollouts_state_the_newest_earlier_one_is_used(
     source.save(0)
     again = Source(args)
     assert not again.load(2)
-    assert "no data state of rollout 2; continuing after 0" in caplog.text
+    assert "data state of rollout 2 not found; continuing after 0" in caplog.text
     assert prompts(again.get_samples(1)) == ["2+1="]
     assert not Source(make_args(rows, "--save", args.save + "2")).load(2)
     assert Source(args).load(-1)
@@ -199,5 +199,5 @@ def test_a_buffer_filter_that_keeps_groups_in_the_buffer_is_rejected(
 ) -> None:
     source = Source(make_args(rows, "--buffer-filter-path", f"{__file__}:takes_too_many"))
     source.add_samples(source.get_samples(3))
-    with pytest.raises(DataError, match="must take at most"):
+    with pytest.raises(DataError, match="must remove at most"):
         source.get_samples(3)

@@ -106,10 +106,10 @@ eval:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("eval: {}", "must hold eval.datasets"),
+        ("eval: {}", "must contain a list eval.datasets"),
         ("eval: {datasets: [{name: a}]}", "name and path are needed"),
         ("eval: {datasets: [{name: a, path: p, temprature: 1}]}", "unknown settings temprature"),
-        ("eval: [", "must hold eval.datasets"),
+        ("eval: [", "must contain a list eval.datasets"),
     ],
 )
 def test_a_wrong_configuration_file_is_refused(
@@ -144,7 +144,7 @@ def test_an_evaluation_without_results_is_an_error(
 ) -> None:
     fake.failure = lambda request: 400
     args = make_args(rows, "--eval-prompt-data", "a", write(tmp_path / "a.jsonl", rows[:2]))
-    with pytest.raises(EngineError, match="all 2 samples failed; the first: EngineRefused"):
+    with pytest.raises(EngineError, match="all 2 samples failed; first error: EngineRefused"):
         evaluate(args, 0)
 
 

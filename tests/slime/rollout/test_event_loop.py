@@ -36,7 +36,8 @@ async def runs_out_of_time() -> None:
 
 def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
     with pytest.raises(
-        ConfigError, match=r"test_event_loop.py:\d+ \(forgets_to_await\) holds its event loop"
+        ConfigError,
+        match=r"has blocked the rollout.s event loop .* test_event_loop.py:\d+ \(forgets_to_await\)",
     ):
         event_loop.run(forgets_to_await(1.5), patience=0.3)
     assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself still works
@@ -45,7 +46,7 @@ def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
 def test_a_temporarily_blocking_function_is_reported_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     assert event_loop.run(forgets_to_await(0.6), patience=30.0) == 5
     [told] = [record.message for record in caplog.records]
-    assert "(forgets_to_await) has held the event loop of all rollouts" in told
+    assert "(forgets_to_await) has blocked the event loop of all rollouts" in told
 
 
 def test_waiting_is_not_blocking_and_a_timeout_of_the_work_is_passed_on(

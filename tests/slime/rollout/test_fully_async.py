@@ -131,7 +131,7 @@ def test_groups_wait_for_new_weights_and_log_it_if_none_come(
     Trainer(args.run_dir, fake)
     generate_rollout_fully_async(args, 0, source)
     asked = len(fake.requests)
-    with pytest.raises(EngineError, match=r"the weights are those after 0 rollouts \(--max-staleness 0\)"):
+    with pytest.raises(EngineError, match=r"the weights are of 0 trained rollouts \(--max-staleness 0\)"):
         generate_rollout_fully_async(args, 1, source)
     assert len(fake.requests) == asked == 4
 

@@ -59,13 +59,13 @@ def test_metadata_and_tools_may_be_json_text_as_parquet_files_have_them(tmp_path
     ("content", "complaint"),
     [
         ('{"input": "a", "label": 1}\n{"input": "b", \n', "p.jsonl:2: not JSON"),
-        ('{"input": "a", "label": 1}\n[1]\n', "p.jsonl:2: a JSON object is expected, got list"),
+        ('{"input": "a", "label": 1}\n[1]\n', "p.jsonl:2: must be a JSON object, got list"),
         (
             '{"input": "a", "label": 1}\n\n{"prompt": "b", "label": 2}\n',
-            "p.jsonl:3: no column 'input' (--input-key); it has 'prompt'",
+            "p.jsonl:3: column 'input' (--input-key) is missing; columns: 'prompt'",
         ),
-        ('{"input": "a"}\n', "p.jsonl:1: no column 'label' (--label-key)"),
-        ('{"input": "", "label": 1}\n', "must be a text or a list of messages, and not empty"),
+        ('{"input": "a"}\n', "p.jsonl:1: column 'label' (--label-key) is missing"),
+        ('{"input": "", "label": 1}\n', "must be a non-empty text or list of messages"),
         ('{"input": [{"content": "a"}], "label": 1}\n', "a message needs a role"),
         ('{"input": "a", "label": 1, "metadata": 3}\n', "'metadata' must be an object, got int"),
         ("", "contains no prompts"),
@@ -89,7 +89,7 @@ def test_a_line_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_parquet_despite_its_name_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     path.write_text("no")
-    with pytest.raises(DataError, match="not a Parquet file"):
+    with pytest.raises(DataError, match="cannot read the Parquet file"):
         read_prompts(str(path), COLUMNS)
 
 

@@ -196,7 +196,7 @@ def test_a_filter_that_drops_all_groups_ends_the_rollout_with_the_reason(
 ) -> None:
     words = ["--dynamic-sampling-filter-path", f"{HERE}:nothing", "--rollout-drop-limit", "12"]
     args = make_args(rows, *words)
-    with pytest.raises(DataError, match=r"1\d groups in a row were dropped \(dynamic_filter"):
+    with pytest.raises(DataError, match=r"1\d consecutive groups were dropped \(dynamic_filter"):
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
@@ -301,7 +301,7 @@ def test_a_generate_function_may_return_several_samples(
     [
         ("breaks", "ZeroDivisionError", "my bug"),
         ("hangs", "timeout", "TimeoutError"),
-        ("forgets", "DataError", "left the status of its sample at PENDING"),
+        ("forgets", "DataError", "left a sample with status PENDING"),
     ],
 )
 def test_a_generate_function_that_is_broken_ends_the_rollout_with_its_error(
@@ -411,7 +411,7 @@ def test_a_stalled_rollout_reports_what_it_waits_for(
     args = make_args(rows, "--rollout-stall-timeout", "0.3")
     began = time.monotonic()
     with pytest.raises(
-        EngineError, match=r"no group was finished for 0.3 s .* 0 of 4 are there and 4 under way"
+        EngineError, match=r"no group was finished for 0.3 s .* 0 of 4 are finished and 4 running"
     ):
         rollout(args, RolloutDataSourceWithBuffer(args))
     assert time.monotonic() - began < 3

@@ -1,6 +1,7 @@
-"""A weight version that contains only an adapter: merged with its base weights while loading, without changing these.
+"""A weight version that contains only an adapter, merged into a copy of its base weights while loading.
 
-The folder is in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`); PEFT itself is not needed.
+The folder is in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`); PEFT itself is not
+needed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 WITHOUT_EFFECT: tuple[Any, ...] = (None, False, {}, [], "none")
 PLAIN = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "fan_in_fan_out")
-"""Settings of PEFT that need more than base + scale * B A."""
+"""PEFT settings that are not expressible as base + scale * B A."""
 
 
 class AdapterError(EngineError):
-    """An adapter that cannot be merged."""
+    """An adapter cannot be merged."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class AdapterDelta:
     Attributes:
         factors: A [r, in] and B [out, r] by the name of the weight [out, in] to which scale * B A is added.
         whole: weights that replace the base's, by name.
-        tensors: tensors in the adapter's own file.
+        tensors: tensors in the adapter's file.
     """
 
     base: str
@@ -46,7 +47,7 @@ class AdapterDelta:
 
     @property
     def checksum(self) -> str:
-        """Returns the checksum of the tensors in the adapter's own file."""
+        """Returns the checksum of the tensors in the adapter's file."""
         return weights_checksum(self.tensors)
 
     @property
@@ -55,7 +56,7 @@ class AdapterDelta:
 
     @property
     def names(self) -> set[str]:
-        """Returns the names of all weights that it changes."""
+        """Returns the names of all changed weights."""
         return {*self.factors, *self.whole}
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
@@ -66,15 +67,18 @@ class AdapterDelta:
             return weight
         down, up = (part.to(weight.device).float() for part in self.factors[name])
         if (up.shape[0], down.shape[1]) != tuple(weight.shape):
-            raise AdapterError(f"the LoRA factors of {name} do not match its shape {list(weight.shape)}")
+            raise AdapterError(
+                f"the shapes of the LoRA factors of {name} do not match the weight's shape "
+                f"{list(weight.shape)}"
+            )
         return weight.float() + self.scale * (up @ down)
 
 
 def read_adapter(folder: str) -> AdapterDelta | None:
-    """Returns the adapter in a folder; None if the folder has none.
+    """Returns the adapter in a folder; None if there is none.
 
     Raises:
-        AdapterError: unreadable files, an adapter that is not plain LoRA, or an incomplete pair.
+        AdapterError: files are unreadable, the adapter is not plain LoRA, or one of two factors is missing.
     """
     path = Path(folder)
     if not (path / CONFIG).is_file():
@@ -87,19 +91,17 @@ def read_adapter(folder: str) -> AdapterDelta | None:
         raise AdapterError(f"cannot read the adapter in {folder}: {error!r}") from error
     other = [name for name in PLAIN if config.get(name) not in WITHOUT_EFFECT]
     if other:
-        raise AdapterError(
-            f"{folder}: the adapter has {other[0]} {config[other[0]]}; only plain LoRA is supported"
-        )
+        raise AdapterError(f"{folder}: {other[0]} {config[other[0]]} is not supported; use plain LoRA")
     down, up, whole = _sorted(tensors)
     if down.keys() != up.keys():
-        raise AdapterError(f"{folder} has only one of the two LoRA factors of {min(down.keys() ^ up.keys())}")
+        raise AdapterError(f"{folder} lacks one of the two LoRA factors of {min(down.keys() ^ up.keys())}")
     return AdapterDelta(base, scale, {name: (down[name], up[name]) for name in down}, whole, tensors)
 
 
 def _sorted(
     tensors: dict[str, Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """Returns A, B and whole weights by the name of the base's weight."""
+    """Returns A, B and whole weights by the base's weight names."""
     down, up, whole = {}, {}, {}
     for name, tensor in tensors.items():
         plain = name.removeprefix(PREFIX)

@@ -1,8 +1,8 @@
 """Attention of one engine step over a ragged batch, registered with transformers' AttentionInterface.
 
-The model runs once a step over the flattened tokens [1, T] of all sequences: first one token for every decoding row,
-slab by slab, then the prompt chunks. Projections, norms and MLPs treat all tokens alike; this function stores the new
-keys and values and lets every token attend only to its own sequence.
+The model runs once per step over the flattened tokens [1, T] of all sequences: first one token per decoding
+row, slab by slab, then the prompt chunks. Projections, norms and MLPs process all tokens alike. This module
+stores the new keys and values, and restricts each token's attention to its own sequence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sinks")
 
 @dataclass
 class DecodeSpan:
-    """The rows of one slab, one token each, at offsets [start, start + rows) of the flattened batch."""
+    """Rows of one slab, one token each, at offsets [start, start + rows) of the flattened batch."""
 
     slab: Slab[Sequence]
     start: int
@@ -46,7 +46,7 @@ class DecodeSpan:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
     ) -> Tensor:
-        """query [H, rows, D], key and value [kv_heads, rows, D] -> [rows, H, Dv]."""
+        """Returns attention outputs [rows, H, Dv] for query [H, rows, D], key and value [kv_heads, rows, D]."""
         rows, heads = query.shape[1], query.shape[0]
         keys, values = self.slab.layers[layer]
         keys[self.index, :, self.positions] = key.transpose(0, 1)
@@ -66,7 +66,7 @@ class DecodeSpan:
 
 @dataclass
 class ChunkSpan:
-    """Prompt positions [first, last) of one sequence, at `start` in the flattened batch."""
+    """Prompt positions [first, last) of one sequence, at offset `start` of the flattened batch."""
 
     cache: PrefillCache
     start: int
@@ -82,7 +82,7 @@ class ChunkSpan:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
     ) -> Tensor:
-        """query [H, n, D], key and value [kv_heads, n, D] -> [n, H, Dv]."""
+        """Returns attention outputs [n, H, Dv] for query [H, n, D], key and value [kv_heads, n, D]."""
         heads, count, _ = query.shape
         keys, values = self.cache.write(layer, self.first, key, value)
         kv_heads = keys.shape[0]
@@ -118,10 +118,12 @@ def ragged_attention(
     ragged_batch: RaggedBatch | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: query [1, H, T, D], key and value [1, kv_heads, T, D] -> [1, T, H,
-    Dv].
+    """Implements transformers' attention interface: returns outputs [1, T, H, Dv].
 
-    Raises NotImplementedError for unsupported attention variants.
+    query [1, H, T, D], key and value [1, kv_heads, T, D].
+
+    Raises:
+        NotImplementedError: the model uses an unsupported variant of attention.
     """
     for name in _UNSUPPORTED:
         if kwargs.get(name) is not None:
@@ -144,7 +146,8 @@ def ragged_attention(
 
 
 def causal_mask(first: int, last: int, window: int | None, device: torch.device) -> Tensor:
-    """Boolean mask [last - first, last]: query position i sees key position j <= i (and j > i - window)."""
+    """Returns a boolean mask [last - first, last]: position i attends to j <= i (with a window: j > i -
+    window)."""
     keys = torch.arange(last, device=device)[None, :]
     queries = torch.arange(first, last, device=device)[:, None]
     mask = keys <= queries

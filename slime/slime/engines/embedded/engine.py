@@ -1,7 +1,7 @@
-"""The decode loop: schedule, run, sample, publish; one thread owns the model and every sequence.
+"""The decode loop: schedule, run, sample, publish. One thread owns the model and every sequence.
 
-Other threads use `submit`, `abort`, `pause`, `resume` and `between_steps`; these calls are carried out between two
-steps. After each step `on_progress` gets the sequences that advanced.
+Other threads call `submit`, `abort`, `pause`, `resume` and `between_steps`, which take effect between two
+steps. After each step `on_progress` receives the sequences that advanced.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ class Counters:
 
 
 class Engine:
-    """Continuous batching over one model. `version`: the live weight version, recorded for every token.
+    """Continuous batching over one model.
 
-    `threads`: returns the number of threads for the next step.
-    `adapters`: most adapters in memory at a time; 0: the engine serves none.
+    Args:
+        threads: returns the number of threads for the next step.
+        adapters: maximum adapters in memory; 0 disables adapters.
+
+    Attributes:
+        version: the live weight version, recorded for every token.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Engine:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the decode thread after its current step."""
+        """Stops the decode thread after its current step."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -92,8 +96,12 @@ class Engine:
         self.post(lambda: self._abort(rid))
 
     def pause(self, mode: str) -> None:
-        """Stops decoding. abort: end all requests; retract: requeue them without cached keys and values; in_place:
-        keep them."""
+        """Stops decoding.
+
+        Args:
+            mode: "abort" ends all requests, "retract" requeues them without cached keys and values,
+                "in_place" keeps them.
+        """
         self.between_steps(lambda: self._pause(mode))
 
     def resume(self) -> None:
@@ -104,11 +112,11 @@ class Engine:
         self.between_steps(self.scheduler.prefixes.clear)
 
     def release_memory(self) -> None:
-        """Drops cached keys and values, and moves weights off a GPU. Requests wait and lose nothing."""
+        """Frees cached keys and values, and moves weights off a GPU. Requests wait and lose no tokens."""
         self.between_steps(self._release)
 
     def resume_memory(self) -> None:
-        """Undoes `release_memory`; does nothing if the memory is held."""
+        """Reverses `release_memory`; no-op if memory is not released."""
         self.between_steps(self._resume_memory)
 
     def between_steps(self, call: Callable[[], None]) -> None:
@@ -127,8 +135,11 @@ class Engine:
         done.result()
 
     def replace_weights(self, install: Callable[[], None]) -> None:
-        """Runs `install` between two steps. Decoding sequences keep their cached keys and values; partly prefilled
-        prompts start again, so that an answer of one version depends only on that version."""
+        """Runs `install` between two steps.
+
+        Decoding sequences keep their cached keys and values. Partly prefilled prompts restart, so that an
+        answer of one version depends only on that version.
+        """
 
         def replace() -> None:
             install()
@@ -294,10 +305,10 @@ class Engine:
 
 
 def refusal(message: str) -> dict[str, object]:
-    """Returns the finish reason of a request that can never be completed, in SGLang's format."""
+    """Returns the finish reason of a request that cannot be served, in SGLang's format."""
     return {**failure(message), "status_code": 400, "err_type": "BadRequestError"}
 
 
 def failure(message: str) -> dict[str, object]:
-    """Returns the finish reason of a request that the engine failed, in SGLang's format."""
+    """Returns the finish reason of a request that failed in the engine, in SGLang's format."""
     return {"type": "abort", "message": message, "status_code": 500, "err_type": "InternalServerError"}

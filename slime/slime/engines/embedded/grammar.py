@@ -1,4 +1,4 @@
-"""Restricts answers to a JSON schema: a mask of the tokens that may come next, computed by llguidance."""
+"""Constrained decoding by a JSON schema: llguidance computes a mask of the allowed next tokens."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""One line of JSON. With free white space a small model may add spaces until its limit of tokens."""
+"""Restricts JSON to one line. With free white space a small model may generate spaces up to its token
+limit."""
 _FIELD = "sampling_params.json_schema"
 
 
 class Grammars:
-    """Makes the grammars of one model. Its tables are built with the first grammar, which takes seconds for a large
-    vocabulary. Used by several threads.
+    """Compiles grammars for one model; thread-safe.
+
+    The tables are built with the first grammar, which takes seconds for a large vocabulary.
 
     Args:
-        tokenizer: the model's; None: it has none.
+        tokenizer: the model's tokenizer; None if it has none.
         vocabulary: number of logits.
         stop_ids: tokens that end an answer.
     """
@@ -41,21 +43,21 @@ class Grammars:
         self._tables: LLTokenizer | None = None
 
     def of_schema(self, schema: str, begun: list[int]) -> Grammar:
-        """Returns the grammar of an answer that follows a JSON schema.
+        """Returns the grammar of answers that match a JSON schema.
 
         Args:
-            schema: JSON.
+            schema: JSON schema.
             begun: sampled tokens of the answer, if it is resumed.
 
         Raises:
-            RequestError: the schema is invalid or uses what llguidance lacks, or the tokens do not follow it.
+            RequestError: the schema is invalid or unsupported by llguidance, or the tokens do not match it.
         """
         from llguidance import LLMatcher
 
         if self._tokenizer is None:
             raise RequestError(f"{_FIELD}: the model folder has no tokenizer.json")
         if not self._stop_ids:
-            raise RequestError(f"{_FIELD}: the model has no token that ends an answer")
+            raise RequestError(f"{_FIELD}: the model has no end-of-sequence token")
         try:
             grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_SPACING)
             # 0: an error is raised below, not printed
@@ -65,7 +67,7 @@ class Grammars:
         if matcher.is_error():
             raise RequestError(f"{_FIELD}: {matcher.get_error().splitlines()[0]}")
         if not matcher.consume_tokens(begun):
-            raise RequestError(f"{_FIELD}: the answer so far does not follow the schema")
+            raise RequestError(f"{_FIELD}: the resumed tokens do not match the schema")
         return Grammar(matcher, self._vocabulary)
 
     def _with_tables(self, tokenizer: Tokenizer) -> LLTokenizer:
@@ -81,16 +83,16 @@ class Grammars:
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """The state of one answer's grammar."""
+    """State of one answer's grammar."""
 
     _matcher: LLMatcher
     _vocabulary: int
 
     def allowed(self) -> Tensor:
-        """Returns the tokens that may come next, bool `[V]`; at least one, which may be a stop token."""
+        """Returns the allowed next tokens, bool [V]; at least one is allowed, possibly a stop token."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         return torch.from_numpy(np.unpackbits(bits, bitorder="little", count=self._vocabulary).astype(bool))
 
     def advance(self, token: int) -> str:
-        """Adds a sampled token. Returns an error message; "" if the grammar allows the token."""
+        """Appends a sampled token. Returns an error message, or "" if the grammar allows the token."""
         return "" if self._matcher.consume_token(token) else self._matcher.get_error()

@@ -1,4 +1,4 @@
-"""Images of a request: encoded once for each set of weights, then prefilled in chunks together with the prompt."""
+"""Images of a request: encoded once per set of weights, then prefilled in chunks together with the prompt."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StepImages:
     """The part of a prompt with images in one step: n tokens, K of them image placeholders.
 
     Attributes:
-        offset: place of the first token in the flattened batch.
-        positions: [3, n] of the tokens.
-        at: [K] places of the placeholders in the flattened batch.
-        features: the images' features for these placeholders; None: K is 0.
+        offset: offset of the first token in the flattened batch.
+        positions: [3, n], positions of the tokens.
+        at: [K], offsets of the placeholders in the flattened batch.
+        features: the images' features for these placeholders; None if K is 0.
     """
 
     offset: int
@@ -41,8 +41,8 @@ class PromptImages:
     """The images of one request.
 
     Attributes:
-        shift: number that is added to the index of a token after the prompt to get its position.
-        features: the images' features by the live weights; None before the prompt is read, and after it was read.
+        shift: added to the index of a token after the prompt to get its position.
+        features: the images' features by the live weights; None before and after the prompt is prefilled.
     """
 
     images: Sequence[ProcessedImage]
@@ -58,7 +58,7 @@ class PromptImages:
         self.features = placed.look(pixels, grids)
 
     def of_chunk(self, first: int, last: int, offset: int) -> StepImages:
-        """Returns the part with tokens [first, last) of prompt and answer; the first is at `offset` in the batch."""
+        """Returns the part for tokens [first, last) of prompt and answer, at `offset` in the batch."""
         prompt = self.positions[:, first:last]
         begin = max(first, self.positions.shape[1])
         behind = torch.arange(begin, max(begin, last)) + self.shift
@@ -111,7 +111,7 @@ def images_of_prompt(
         except (DataError, ValueError, binascii.Error) as error:
             raise RequestError(f"image_data[{number}]: {error}") from error
         if images[-1].pixel_values.shape[1] != placed.patch or places[-1].merge != placed.merge:
-            raise RequestError(f"image_data[{number}]: the model takes patches of {placed.patch} numbers")
+            raise RequestError(f"image_data: each patch must have {placed.patch} numbers for this model")
     if wrong := problem(places, prompt, prompt, ()):
         raise RequestError(f"image_data: {wrong}")
     return PromptImages(images, places, rope_positions(prompt, places), shift_behind(prompt, places))

@@ -1,10 +1,11 @@
 """Storage of keys and values.
 
 A prompt is prefilled into separate buffers (`PrefillCache`). A decoding sequence is one row of a `Slab`: all
-sequences of one length class, without gaps, so that one attention call over a view serves them all. Sequences that give
-way have slabs of their own, which a step can omit. Classes double in length; a full row moves to the next class. The
-keys and values of a finished sequence are copied for prompts with the same prefix (`prefixes.py`), until the weights
-are replaced: no key or value of older weights is used for a later request.
+sequences of one length class, without gaps, so that one attention call over a view serves them all.
+Low-priority sequences have separate slabs, which a step can omit. Classes double in length; a full row moves
+to the next class. The keys and values of a finished sequence are copied for prompts with the same prefix
+(`prefixes.py`) until the weights are replaced. Keys and values of older weights are never reused for a later
+request.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def length_class(length: int) -> int:
 
 
 class KVStore:
-    """All slabs, by length class and whether their rows give way to others."""
+    """All slabs, by length class and by whether their rows have low priority."""
 
     def __init__(self) -> None:
         self.slabs: dict[tuple[int, bool], Slab[Sequence]] = {}
@@ -57,7 +58,7 @@ class KVStore:
 
 
 def reserved(sequence: Sequence) -> int:
-    """Returns the number of tokens of storage that a sequence holds or is about to."""
+    """Returns the number of tokens of storage that a sequence uses or will use."""
     if sequence.slab is not None:
         return length_class(sequence.cached + 1)
     return length_class(sequence.length + 1)

@@ -1,4 +1,4 @@
-"""The served model: built from its config alone; weights are installed separately."""
+"""The served model, built from its configuration only; weights are installed separately."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
 
 class ModelError(ConfigError):
-    """A folder cannot be served; the message states the reason in one line."""
+    """A folder cannot be served; the message is one line."""
 
 
 @dataclass
 class ServedModel:
-    """A causal language model whose attention runs over this engine's KV store.
+    """A causal language model whose attention uses this engine's KV store.
 
-    `tensors`: every parameter and persistent buffer by its checkpoint name, tied ones once;
-    `aliases`: tied name -> the name it shares its tensor with (lm_head.weight -> model.embed_tokens.weight);
-    `placed`: which of its tokens are images, where it sees any;
-    `packable`: the weight of each linear layer that multiplies with a packed copy, by the layer's name;
-    `packed`: these copies of the installed weights (`packed.py`); a layer without one uses its plain weight.
+    Attributes:
+        tensors: every parameter and persistent buffer by checkpoint name; tied ones once.
+        aliases: names of tied tensors -> the name in `tensors` (lm_head.weight -> model.embed_tokens.weight).
+        placed: positions of image tokens, if the model supports images.
+        packable: linear layers that can use a packed copy -> name of their weight.
+        packed: packed copies of the installed weights (`packed.py`) by layer; other layers use their plain
+            weight.
     """
 
     module: Any
@@ -73,7 +75,7 @@ class ServedModel:
         return logits
 
     def move(self, device: torch.device) -> None:
-        """Moves the weights; the model runs only while they are on its own `device`."""
+        """Moves the weights; the model runs only while they are on its `device`."""
         for tensor in self.tensors.values():
             tensor.data = tensor.data.to(device)
         if self.device.type == "cuda":
@@ -81,8 +83,11 @@ class ServedModel:
 
 
 def import_model_code(folder: str) -> None:
-    """Imports the modules that `build_model` needs, without running them. Raises ModelError if the folder is not a
-    model."""
+    """Imports the modules that `build_model` needs, without running them.
+
+    Raises:
+        ModelError: the folder is not a model.
+    """
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
     from transformers import AutoConfig
@@ -97,8 +102,12 @@ def import_model_code(folder: str) -> None:
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """Builds the architecture of `folder`/config.json with uninitialised weights.
 
-    device: cpu, cuda or auto; dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the
-    config's). Raises ModelError if the folder is not a model or its architecture cannot run here.
+    Args:
+        device: cpu, cuda or auto.
+        dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the configuration's).
+
+    Raises:
+        ModelError: the folder is not a model, or the engine does not support its architecture.
     """
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
@@ -124,15 +133,13 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
     if positions is None:
-        raise ModelError(
-            f"{folder}: the embedded engine cannot run this architecture: config.json has no max_position_embeddings"
-        )
+        raise ModelError(f"{folder}: unsupported architecture: config.json has no max_position_embeddings")
     if getattr(text, "num_experts", None):
         raise ModelError(f"{folder}: the embedded engine does not support mixtures of experts; use SGLang")
     if getattr(module, "_is_stateful", False):
         raise ModelError(
-            f"{folder}: the embedded engine does not support the linear attention or other state of a {text.model_type}; "
-            "use SGLang"
+            f"{folder}: the embedded engine does not support the recurrent state of a "
+            f"{text.model_type}; use SGLang"
         )
     module.tie_weights()
     module.requires_grad_(False)
@@ -147,9 +154,10 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
 
 
 def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:
-    """Returns the end-of-sequence ids of generation_config.json, config.json and the tokenizer.
+    """Returns the end-of-sequence ids from generation_config.json, config.json and the tokenizer.
 
-    `token_id`: maps a token string to its id (or None).
+    Args:
+        token_id: maps a token string to its id (or None).
     """
     all_ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):

@@ -1,8 +1,8 @@
 """Copies of linear weights in the layout that oneDNN multiplies fastest.
 
-With a plain weight, each call of oneDNN first arranges the operands. For the few rows of a decode step that takes as long
-as the multiplication: a step of SmolLM2-135M in bf16 takes a quarter longer for one answer. Results have the same bits.
-The copies take as much memory as the layers.
+With a plain weight, each oneDNN call first rearranges the operands. For the few rows of a decode step that
+takes as long as the multiplication: a step of SmolLM2-135M in bf16 takes a quarter longer for one answer.
+Results are bitwise equal. The copies take as much memory as the layers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 ROWS = 16
-"""Rows of the inputs for which the layout is chosen."""
+"""Number of input rows for which the layout is chosen."""
 SHARE = 0.25
-"""Most of the available memory that the copy may take."""
+"""Largest share of the available memory that the copies may take."""
 
 
 def is_packed(device: torch.device, dtype: torch.dtype) -> bool:
-    """Returns whether weights of this kind are multiplied faster when packed: bf16 on an x86 processor that multiplies
-    in bf16."""
+    """Returns whether packing speeds up such weights: bf16 on an x86 processor with bf16 instructions."""
     return bool(
         device.type == "cpu"
         and dtype == torch.bfloat16
@@ -34,10 +33,10 @@ def is_packed(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def packed_weights(packable: Mapping[str, str], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the packed weight of each linear layer by the layer's name; empty if the copies need too much memory.
+    """Returns the packed weight of each linear layer by layer name; empty if memory is insufficient.
 
     Args:
-        packable: the weight's name by the layer's.
+        packable: name of each layer's weight, by layer name.
         tensors: the weights of one version by name.
     """
     weights = {layer: tensors[name] for layer, name in packable.items()}
@@ -47,7 +46,7 @@ def packed_weights(packable: Mapping[str, str], tensors: Mapping[str, Tensor]) -
 
 
 def use_packed(module: nn.Module, packed_of: Callable[[str], Tensor | None]) -> list[str]:
-    """Makes the linear layers of a module multiply with packed weights, and returns the names of these layers.
+    """Makes the linear layers of a module use packed weights; returns the names of these layers.
 
     Args:
         packed_of: returns the packed weight of a layer, or None to use the plain one.

@@ -1,7 +1,7 @@
-"""Caches keys and values of recent requests, so that a prompt with the same prefix is prefilled only from there on.
+"""Prefix cache: keys and values of recent requests, reused for prompts with the same prefix.
 
-The next turn of a conversation then costs only its new tokens. All of an entry is computed by the live weights: it is
-dropped when they are replaced. It is used only for requests of the same adapter.
+The next turn of a conversation thus costs only its new tokens. Entries are computed by the live weights,
+dropped when these are replaced, and used only for requests of the same adapter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from slime.engines.embedded.slab import LayerView, PrefillCache
 
 SHORTEST = 32
-"""Tokens. Copying fewer is hardly cheaper than computing them."""
+"""Smallest number of tokens to reuse; copying fewer is hardly cheaper than computing them."""
 
 
 @dataclass(eq=False)
@@ -24,10 +24,10 @@ class Prefix:
     """Tokens with their keys and values.
 
     Attributes:
-        ids: 4 bytes a token.
-        bytes: of ids, keys and values.
-        adapter: that had a part in them; None: the base alone.
-        was_used: another prompt began with it: it outlives those that none began with.
+        ids: token ids, 4 bytes each.
+        bytes: size of ids, keys and values.
+        adapter: adapter that computed them; None: the base model only.
+        was_used: a later prompt reused it; such entries are evicted after others.
     """
 
     ids: bytes
@@ -38,7 +38,7 @@ class Prefix:
 
 
 class Prefixes:
-    """The cached prefixes, at most `most_bytes`. Used by the engine thread only."""
+    """The cached prefixes, at most `most_bytes` bytes. Used by the engine thread only."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -57,7 +57,8 @@ class Prefixes:
         self._kept = [one for one in self._kept if one.adapter != adapter]
 
     def copy_into(self, cache: PrefillCache, tokens: Sequence[int], adapter: str | None = None) -> int:
-        """Fills the beginning of a sequence's cache with the entry for these tokens; returns the number of tokens."""
+        """Copies the longest cached prefix of these tokens to a sequence's cache; returns the number of
+        tokens."""
         prompt_ids = _packed(tokens)
         shared = [_common(one.ids, prompt_ids) if one.adapter == adapter else 0 for one in self._kept]
         count = max(shared, default=0)
@@ -88,7 +89,7 @@ class Prefixes:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Drops entries that were never reused first, but never the newest."""
+        """Evicts entries, those never reused first, but never the newest."""
         total = self.bytes
         while total > self._most_bytes:
             older = self._kept[:-1]
@@ -102,7 +103,7 @@ def _packed(tokens: Sequence[int]) -> bytes:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Returns the number of equal tokens at the beginning, by bisection, because comparing bytes is fast."""
+    """Returns the length of the common prefix, by bisection, because comparing bytes is fast."""
     low, high = 0, min(len(one), len(other)) // 4
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Reads a folder for one model: full weights, an adapter merged with its base model, or a slot of shared memory."""
+"""Reads the weights of one model from a folder (full weights or an adapter) or from shared memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from slime.weights.mapped import ReadMemories
 from slime.weights.slots import hold, is_slot
 
 ONE_IN = 16
-"""One large tensor of so many in a slot is hashed again."""
+"""One in so many large tensors of a slot is hashed again."""
 SMALL = 1 << 20
-"""Bytes below which a tensor of a slot is always hashed again."""
+"""Tensors of a slot with fewer bytes are always hashed again."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,13 @@ class WeightSet:
 
 @dataclass(frozen=True)
 class ReadVersion:
-    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter. `slot`: keeps the
-    memory in which they lie, where it is shared, from being written over. `packed`: copies of linear weights, by
-    layer (`packed.py`)."""
+    """The tensors of one version.
+
+    Attributes:
+        held: checksum of `tensors`, which differs from the checksum of `what` if that is an adapter.
+        slot: protects the shared memory of the tensors from being overwritten.
+        packed: packed copies of linear weights, by layer (`packed.py`).
+    """
 
     what: WeightSet
     tensors: dict[str, Tensor]
@@ -57,7 +61,7 @@ class ReadVersion:
 
 
 class WeightReader:
-    """Reads versions for one model. Slots stay mapped from one version to the next."""
+    """Reads versions for one model. Shared-memory slots stay mapped between versions."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
@@ -79,12 +83,12 @@ class WeightReader:
         )
 
     def _slot(self, folder: str, version: int) -> ReadVersion:
-        """Returns the weights in a slot of shared memory. On a CPU the model runs on that memory without a copy.
+        """Returns the weights in a shared-memory slot. On a CPU the model runs on that memory without a copy.
 
         The trainer computed the digests from the same memory after writing it, so they are valid here too.
 
         Raises:
-            WeightsError: as `read_weights`, or the slot is being written, or holds other bits than the trainer left.
+            WeightsError: like `read_weights`; also if the slot is being written, or its content has changed.
         """
         model = self._model
         try:
@@ -105,17 +109,18 @@ class WeightReader:
 
 
 def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]) -> dict[str, TensorDigest]:
-    """Returns the trainer's digests after checking that they belong to these tensors. Small tensors and, at random,
-    one large one in `ONE_IN` are hashed again.
+    """Returns the trainer's digests after checking that they belong to these tensors.
+
+    Small tensors and, at random, one in `ONE_IN` large tensors are hashed again.
 
     Raises:
-        EngineError: another name, shape or dtype, or other bits.
+        EngineError: a name, shape, dtype or hash differs.
     """
     for name in sorted(stored.keys() | left.keys()):
         here, there = stored.get(name), left.get(name)
         kind = None if here is None else (str(here.dtype).removeprefix("torch."), tuple(here.shape))
         if there is None or kind != (there.dtype, there.shape):
-            raise EngineError(f"{folder}: tensor {name} is not the one that the trainer wrote")
+            raise EngineError(f"{folder}: tensor {name} differs from what the trainer wrote")
     chosen = {
         name: tensor
         for name, tensor in stored.items()
@@ -123,37 +128,39 @@ def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]
     }
     for name, digest in digest_tensors(chosen, finite=False).items():
         if digest != left[name]:
-            raise EngineError(f"{folder}: tensor {name} is not the one that the trainer wrote")
+            raise EngineError(f"{folder}: tensor {name} differs from what the trainer wrote")
     return left
 
 
 def _drop_aliases(
     folder: str, tensors: dict[str, Tensor], digests: dict[str, TensorDigest], model: ServedModel
 ) -> None:
-    """Keeps only one of each set of tied tensors. Raises WeightsError if a folder stores two of them with different
-    values."""
+    """Keeps one of each set of tied tensors. Raises WeightsError if a folder stores different values for
+    them."""
     for alias, name in model.aliases.items():
         if alias in tensors and digests.pop(alias) != digests[name]:
-            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
+            raise WeightsError(f"{alias} is tied to {name}, but {folder} stores different values for it")
         tensors.pop(alias, None)
 
 
 def read_weights(
     folder: str, model: ServedModel, cast: bool, adapter: AdapterDelta | None = None
 ) -> tuple[dict[str, Tensor], str]:
-    """Returns all tensors of `model` from the folder's safetensors files, as copies on the model's device, and their
+    """Returns all tensors of `model` from safetensors files, copied to the model's device, and their
     checksum.
 
     Args:
+        cast: accept other dtypes.
         adapter: read its base instead, which may have another dtype, and merge it.
 
-    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that
-    are not finite, and a tied tensor that is stored apart with other values.
+    Raises:
+        WeightsError: names are missing or unexpected, shapes or dtypes are wrong, values are not finite, or a
+            tied tensor is stored with different values.
     """
     stored = _stored(Path(folder if adapter is None else adapter.base))
     _check(folder, stored, model, cast or adapter is not None)
     if adapter is not None and (unknown := sorted(adapter.names - stored.keys())):
-        raise WeightsError(f"{folder} changes {unknown[0]}, which its base {adapter.base} does not have")
+        raise WeightsError(f"{folder} changes {unknown[0]}, which does not exist in its base {adapter.base}")
     tensors: dict[str, Tensor] = {}
     digests: dict[str, TensorDigest] = {}
 
@@ -166,7 +173,7 @@ def read_weights(
         except AdapterError as error:
             raise WeightsError(f"{folder}: {error}") from error
         except NotFiniteError as error:
-            raise WeightsError(f"{folder}: {name} holds {error}") from error
+            raise WeightsError(f"{folder}: {name} contains {error}") from error
 
     in_parallel(read, sorted(stored), sum(tensor.nbytes for tensor in stored.values()))
     _drop_aliases(folder, tensors, digests, model)
@@ -174,7 +181,7 @@ def read_weights(
 
 
 def _stored(folder: Path) -> dict[str, Tensor]:
-    """Returns lazily loaded views of a folder's tensors."""
+    """Returns lazily loaded tensors of a folder."""
     stored: dict[str, Tensor] = {}
     for file in _files(folder):
         try:
@@ -193,10 +200,12 @@ def _check(folder: str, stored: dict[str, Tensor], model: ServedModel, cast: boo
             raise WeightsError(f"{folder}: unexpected tensor {name}")
         if tensor.shape != expected.shape:
             raise WeightsError(
-                f"{folder}: {name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}"
+                f"{folder}: {name} has shape {list(tensor.shape)}, but the model needs {list(expected.shape)}"
             )
         if tensor.dtype != expected.dtype and not cast:
-            raise WeightsError(f"{folder}: {name} is {tensor.dtype}, the live weights are {expected.dtype}")
+            raise WeightsError(
+                f"{folder}: {name} is {tensor.dtype}, but the live weights are {expected.dtype}"
+            )
     missing = sorted(model.tensors.keys() - stored.keys())
     if missing:
         raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")

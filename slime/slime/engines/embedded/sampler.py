@@ -1,4 +1,4 @@
-"""Converts logits to tokens: batched over rows with their own temperature, truncation and randomness."""
+"""Samples tokens from logits, batched over rows with separate temperature, truncation and random numbers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:
 
 
 def truncate(probs: Tensor, params: Seq[SamplingParams]) -> Tensor:
-    """Sets to zero what top_k, top_p and min_p exclude; probs [rows, V], not renormalised.
+    """Sets the tokens excluded by top_k, top_p and min_p to zero; probs [rows, V] are not renormalised.
 
-    All three apply to the full distribution (SGLang's "joint" order); the most likely token always stays.
+    All three apply to the full distribution (SGLang's "joint" order); the most likely token always remains.
     """
     device, vocabulary = probs.device, probs.shape[-1]
     top_k = torch.tensor([p.top_k if p.top_k > 0 else vocabulary for p in params], device=device)[:, None]
@@ -41,9 +41,10 @@ def truncate(probs: Tensor, params: Seq[SamplingParams]) -> Tensor:
 
 
 def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) -> Tensor:
-    """Returns token ids [rows]: argmax if greedy, else inverse transform sampling with one uniform number a row.
+    """Returns token ids [rows]: argmax for greedy rows, else inverse transform sampling with one uniform
+    number per row.
 
-    With one number a row, a seeded request does not depend on the rest of the batch.
+    With one number per row, a seeded request does not depend on the rest of the batch.
     """
     greedy = [p.greedy for p in params]
     if all(greedy):
@@ -64,8 +65,8 @@ def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) ->
 def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]:
     """Samples one token for each row of logits [rows, V].
 
-    Returns ids and log-probs at the sampling temperature before truncation; also records the top and the
-    chosen log-probs of the rows that asked for them.
+    Returns ids and log-probs at the sampling temperature before truncation. Also records the top and the
+    chosen log-probs of rows that request them.
     """
     params = [row.sampling for row in rows]
     log_probs = scaled_log_probs(adjust(logits, rows), params)
@@ -82,7 +83,7 @@ def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]
 
 
 def record_alternatives(log_probs: Tensor, row: Sequence, into: LogProbs) -> None:
-    """Appends top-K and chosen-id log-probs of positions log_probs [n, V] in SGLang's format."""
+    """Appends log-probs of the top K and chosen ids, from log_probs [n, V], in SGLang's format."""
     if row.top_logprobs:
         values, ids = log_probs.topk(min(row.top_logprobs, log_probs.shape[-1]), dim=-1)
         into.top.extend(_triples(v, i) for v, i in zip(values.tolist(), ids.tolist(), strict=True))
@@ -96,9 +97,10 @@ def _triples(values: list[float], ids: list[int]) -> list[LogProb]:
 
 
 def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
-    """Records prompt log-probs: logits [n, V] at positions first - 1 ... predict the tokens at first ...
+    """Records prompt log-probs; logits [n, V] at positions first - 1, ... predict the tokens at first, ...
 
-    Prompt log-probs are of the model itself (temperature 1), as in SGLang, unless the request names a temperature.
+    Prompt log-probs are those of the model itself (temperature 1), as in SGLang, unless the request has a
+    temperature.
     """
     log_probs = torch.log_softmax(logits.float() / row.input_temperature, dim=-1)
     targets = row.prompt_ids[first : first + log_probs.shape[0]]
@@ -109,9 +111,10 @@ def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
 
 
 def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
-    """Returns logits [rows, V] with every row's bias, penalties and grammar; the same tensor if no row has any.
+    """Returns logits [rows, V] with every row's bias, penalties and grammar; the same tensor if there are
+    none.
 
-    Log-probs of such a request are of the changed distribution, as in SGLang; other rows are unchanged.
+    Log-probs of such rows are of the changed distribution, as in SGLang; other rows are unchanged.
     """
     changed = [i for i, row in enumerate(rows) if row.sampling.changes_logits or row.grammar is not None]
     if not changed:
@@ -123,7 +126,7 @@ def adjust(logits: Tensor, rows: Seq[Sequence]) -> Tensor:
 
 
 def _adjusted(logits: Tensor, row: Sequence) -> Tensor:
-    """Adjusts one row of logits [V].
+    """Applies bias, penalties and grammar to one row of logits [V].
 
     Repetition counts the prompt too (Keskar et al. 2019, section 4.1); frequency and presence count sampled tokens,
     as OpenAI's API documents them.

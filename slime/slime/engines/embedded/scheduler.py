@@ -1,8 +1,8 @@
-"""Chooses the requests of the next step: admission, fair sharing of prompt tokens, retraction when the KV store is
-full.
+"""Selects the requests of the next step: admission, fair sharing of prompt tokens, retraction if the KV store
+is full.
 
-Requests that give way (dreams, which no person waits for) take at most half of the places, are retracted first, and
-while another one is served are part of only every third step.
+Low-priority requests (such as dreams) take at most half of the slots and are retracted first. While other
+requests are served, they are part of only every third step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from slime.engines.embedded.slab import PrefillCache, Slab
 
 MOST_RESTARTS = 3
 STEPS_OF_OTHERS = 3
-"""While others are served, requests that give way are part of one step in so many."""
+"""While other requests are served, low-priority requests are part of one step in so many."""
 
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """`running`: concurrent requests; `prefill`: prompt tokens a step; `total`: tokens in the KV store; `kept`: bytes
-    of cached keys and values of finished requests (0: none)."""
+    """Limits of the scheduler.
+
+    Attributes:
+        running: concurrent requests.
+        prefill: prompt tokens per step.
+        total: tokens in the KV store.
+        kept: bytes of cached keys and values of finished requests; 0 disables the cache.
+    """
 
     running: int
     prefill: int
@@ -76,12 +82,12 @@ class Scheduler:
 
     @property
     def queued(self) -> list[Sequence]:
-        """Returns all waiting sequences, also while requests are being admitted."""
+        """Returns all waiting sequences, including those being admitted."""
         return [*self._passed, *self.waiting]
 
     @property
     def waits_for_adapters(self) -> bool:
-        """Returns whether after a step nothing runs, although requests wait."""
+        """Returns whether nothing runs after a step although requests wait."""
         return bool(self.waiting) and not self.prefilling and not self.store.slabs
 
     @property
@@ -107,7 +113,7 @@ class Scheduler:
         return share(now, self.limits.prefill)
 
     def start_decoding(self, sequence: Sequence) -> None:
-        """Moves keys and values of a prefilled prompt into a slab."""
+        """Moves the keys and values of a prefilled prompt into a slab."""
         self.prefilling.remove(sequence)
         if sequence.prefill is not None:
             self.store.insert(sequence, sequence.prefill.views(sequence.cached))
@@ -127,7 +133,7 @@ class Scheduler:
         sequence.cached = 0
 
     def retract(self, sequence: Sequence) -> None:
-        """Returns an admitted sequence to the front of the queue; its keys and values are computed again later."""
+        """Returns an admitted sequence to the front of the queue; its keys and values are recomputed later."""
         self.drop(sequence)
         sequence.retractions += 1
         self.waiting.insert(self._first_that_gives_way() if sequence.gives_way else 0, sequence)
@@ -137,8 +143,11 @@ class Scheduler:
             self.retract(sequence)
 
     def keep(self, sequence: Sequence) -> None:
-        """Caches the keys and values of a sequence that ends, for prompts with the same prefix; for a scored request
-        only the tokens before the scored ones. Parts computed by older weights are omitted."""
+        """Caches the keys and values of an ended sequence for prompts with the same prefix.
+
+        For a scored request, only the tokens before the scored ones. Parts computed by older weights are
+        omitted.
+        """
         if not self.limits.kept or not self._is_of_live_weights(sequence) or sequence.images is not None:
             return
         if sequence.slab is not None:
@@ -149,8 +158,11 @@ class Scheduler:
             self.prefixes.keep(sequence.tokens(0, count), sequence.prefill.views(count), sequence.adapter)
 
     def restart_prefills(self, adapter: str | None = None) -> None:
-        """Called after the base model's weights or those of one adapter were replaced: drops older keys and values,
-        and restarts partly prefilled prompts, at most MOST_RESTARTS times, so that none starves."""
+        """Drops keys and values of replaced weights, of the base model or of one adapter, and restarts
+        partial prefills.
+
+        Each prompt restarts at most MOST_RESTARTS times, so that none starves.
+        """
         self._weights += 1
         self._replaced[adapter] = self._weights
         if adapter is None:
@@ -169,7 +181,7 @@ class Scheduler:
         return sequence.weights >= max(self._replaced.get(None, 0), self._replaced.get(sequence.adapter, 0))
 
     def find(self, rid: str | None) -> list[Sequence]:
-        """Returns sequences with this id; all of them for None."""
+        """Returns the sequences with this id; None returns all."""
         everyone: Iterable[Sequence] = (*self.waiting, *self.active)
         return [s for s in everyone if rid is None or s.rid == rid]
 
@@ -194,8 +206,8 @@ class Scheduler:
             self.retract(sequence)
 
     def _admit(self) -> None:
-        """Admits requests in order of arrival, those that give way after all others; those whose adapter is not in
-        memory are skipped."""
+        """Admits requests in order of arrival, low-priority ones last, skipping those whose adapter is not in
+        memory."""
         running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
         places = max(1, self.limits.running // 2) - sum(one.gives_way for one in self.active)
         while self.waiting and running < self.limits.running:
@@ -214,12 +226,14 @@ class Scheduler:
         self._passed.clear()
 
     def _first_that_gives_way(self) -> int:
-        """Returns the number of waiting requests before the first that gives way."""
+        """Returns the number of waiting requests before the first one of low priority."""
         return next((i for i, one in enumerate(self.waiting) if one.gives_way), len(self.waiting))
 
     def _begin(self, sequence: Sequence) -> None:
-        """Gives an admitted sequence its cache, filled with a cached prefix. The last token is always computed, and
-        so is the one directly before a scored token."""
+        """Allocates an admitted sequence's cache and copies a cached prefix.
+
+        The last token is always computed, and so is the one directly before a scored token.
+        """
         sequence.prefill = PrefillCache(sequence.length)
         sequence.weights = self._weights
         if self.limits.kept and sequence.images is None:
@@ -231,14 +245,17 @@ class Scheduler:
 
 
 DEEP_PREFIX = 2048
-"""A prompt token that attends to this many others counts twice: attention then costs about as much as the rest of a
-small model. This bounds the time of a step for any prompt length."""
+"""A prompt token that attends to this many others counts twice: attention then costs about as much as the
+rest of a small model. This bounds the duration of a step for any prompt length."""
 
 
 def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
     """Divides `budget` prompt tokens: half to the oldest prompt, the rest to the shortest remainders.
 
-    So a short prompt overtakes a long one, and no prompt starves. `prefilling` is in order of admission.
+    A short prompt can thus overtake a long one, and no prompt starves.
+
+    Args:
+        prefilling: sequences in order of admission.
     """
     if not prefilling:
         return []

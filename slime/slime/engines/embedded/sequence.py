@@ -14,7 +14,7 @@ from slime.engines.embedded.text import StopStrings
 from slime.engines.requests import SamplingParams
 
 LogProb = tuple[float | None, int, str | None]
-"""SGLang's wire triple: (log-prob or null, token id, text or null)."""
+"""SGLang's JSON triple: (log-prob or null, token id, text or null)."""
 
 
 @dataclass
@@ -28,10 +28,10 @@ class LogProbs:
 
 @dataclass(eq=False)
 class Sequence:
-    """Prompt, sampled tokens and the request's options.
+    """A request's prompt, sampled tokens and options.
 
-    Written by the engine thread only. Other threads read the first `published` output tokens and `finish`;
-    the engine sets `finish` before it publishes the last token, so a reader never sees that token unfinished.
+    Written by the engine thread only. Other threads read the first `published` output tokens and `finish`.
+    The engine sets `finish` before it publishes the last token, so readers never see that token without it.
     """
 
     rid: str
@@ -43,15 +43,15 @@ class Sequence:
     logprob_start: int = -1
     top_logprobs: int = 0
     input_temperature: float = 1.0
-    """Divides the logits of prompt log-probs."""
+    """Divisor of the logits for prompt log-probs."""
     chosen_ids: list[int] | None = None
     stop_strings: StopStrings | None = None
     grammar: Grammar | None = None
     images: PromptImages | None = None
     adapter: str | None = None
-    """Name of the adapter that answers; None: the base model."""
+    """Name of the adapter; None: the base model."""
     gives_way: bool = False
-    """Whether others are served first."""
+    """Whether the request has low priority."""
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)
@@ -71,9 +71,9 @@ class Sequence:
     slab: Slab[Sequence] | None = None
     row: int = -1
     reused: int = 0
-    """Prompt tokens whose keys and values came from the prefix cache."""
+    """Prompt tokens with keys and values from the prefix cache."""
     weights: int = 0
-    """The scheduler's weight counter when it began."""
+    """The scheduler's weight counter when the sequence began."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,13 +83,13 @@ class Sequence:
             self._open_input()
 
     def _open_input(self) -> None:
-        """Adds the first returned prompt position, which has no log-prob, as in SGLang."""
+        """Adds the first requested prompt position, which has no log-prob, as in SGLang."""
         self.input.tokens.append((None, self.prompt_ids[self.logprob_start], None))
         self.input.top.append(None)
         self.input.chosen.append(None)
 
     def restart_prompt(self) -> None:
-        """Drops the cache of the prompt; nothing is sampled yet."""
+        """Drops the cache of the prompt; called before anything is sampled."""
         self.cached = 0
         self.restarts += 1
         self.input = LogProbs()
@@ -115,13 +115,13 @@ class Sequence:
 
     @property
     def next_scored(self) -> int:
-        """Returns the next prompt position that needs a log-prob; the prompt's length if there is none."""
+        """Returns the next prompt position that needs a log-prob, or the prompt's length if none does."""
         if self.logprob_start < 0:
             return len(self.prompt_ids)
         return self.logprob_start + len(self.input.tokens)
 
     def append(self, token: int, logprob: float, version: int) -> None:
-        """Appends a sampled token with its version, and finishes if it is the last."""
+        """Appends a sampled token with its version, and finishes the sequence if it is the last."""
         position = len(self.output_ids)
         self.output_ids.append(token)
         self.output.tokens.append((logprob, token, None))

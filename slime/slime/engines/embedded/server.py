@@ -1,4 +1,4 @@
-"""HTTP routes of the embedded engine: SGLang's native API plus the two-phase weight update."""
+"""HTTP routes of the embedded engine: SGLang's native API plus two-phase weight updates."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class EngineServer:
         await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.service.weights.discard)
         self.trial.end()
-        return WIRE.answer({"success": True, "message": "nothing is prepared"})
+        return WIRE.answer({"success": True, "message": "no weights are prepared"})
 
     async def try_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, TryRequest)
@@ -196,7 +196,7 @@ class EngineServer:
         engine = self.engine
         idle = engine.paused or not engine.scheduler.has_work
         if not engine.alive:
-            return WIRE.answer({"status": "the decode thread has ended"}, 503)
+            return WIRE.answer({"status": "the decode thread has exited"}, 503)
         if not idle and time.monotonic() - engine.last_step > STUCK_AFTER:
             return WIRE.answer({"status": f"no step has finished for {STUCK_AFTER:.0f} s"}, 503)
         return WIRE.answer({"status": "ok"})
@@ -221,14 +221,14 @@ class EngineServer:
 
 
 def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
-    """Loads the model, serves on `listener` until a signal; prints one JSON line on stdout when ready."""
+    """Loads the model and serves on `listener` until a signal; prints one JSON line on stdout when ready."""
     announced_server(EngineService(args), listener).run(sockets=[listener])
 
 
 def announced_server(
     service: EngineService, listener: socket.socket, on_serving: Callable[[], None] = lambda: None
 ) -> uvicorn.Server:
-    """Returns a server that prints one JSON line on stdout, and calls `on_serving`, when it is ready."""
+    """Returns a server that prints one JSON line on stdout and calls `on_serving` when it is ready."""
     config = uvicorn.Config(
         EngineServer(service).app(),
         log_level=service.args.log_level,

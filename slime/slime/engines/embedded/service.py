@@ -1,4 +1,4 @@
-"""One engine, ready to serve: model, weights, decode thread and request validation."""
+"""One engine: model, weights, decode thread and request validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPU_STORE_BYTES = 1 << 30
 
 
 class EngineService:
-    """Everything behind the HTTP routes; loads when constructed. Raises ConfigError, WeightsError."""
+    """The engine behind the HTTP routes; loads the model when constructed. Raises ConfigError, WeightsError."""
 
     def __init__(self, args: EmbeddedArguments) -> None:
         self.args = args
@@ -56,10 +56,11 @@ class EngineService:
         self.engine.version = lambda: self.weights.live.version
 
     def threads_unless(self, other_computes: Callable[[], bool]) -> Callable[[], int]:
-        """Returns a function that returns the number of threads for the next step of an engine of this process.
+        """Returns a function that returns the number of threads for this engine's next step.
 
         Args:
-            other_computes: whether another engine of this process computes, too; then neither takes idle processors.
+            other_computes: returns whether another engine of this process is computing; then none uses idle
+                processors.
         """
         args = self.args
         if not args.use_idle_processors or self.model.device.type != "cpu":
@@ -74,9 +75,10 @@ class EngineService:
         return self.engine.adapters
 
     def refresh(self) -> None:
-        """Loads the weights that are live now, if they have changed; called before it serves.
+        """Loads the live weights if they have changed. Called before serving.
 
-        Raises ConfigError, WeightsError.
+        Raises:
+            ConfigError, WeightsError: they cannot be loaded.
         """
         first = first_weights(self.args.model_path, self.args.weights_file)
         if (first.version, first.path) != (self.weights.live.version, self.weights.live.path):
@@ -86,12 +88,15 @@ class EngineService:
         self.weights.load(first.path, first.version)
         if first.checksum is not None and not self.weights.holds(first.checksum):
             raise ModelError(
-                f"{first.path} does not hold the weights listed in {self.args.weights_file}: its checksum differs"
+                f"{first.path} does not contain the weights listed in {self.args.weights_file}: "
+                "its checksum differs"
             )
 
     def sequence(self, request: GenerateRequest) -> Sequence:
-        """Validates a request against this model; raises RequestError with a message for the client. The first request
-        with a JSON schema takes seconds."""
+        """Validates a request against this model. Raises RequestError with a message for the client.
+
+        The first request with a JSON schema takes seconds.
+        """
         params = request.sampling_params
         prompt = self._prompt(request)
         self.limits.check(request, prompt)
@@ -123,7 +128,7 @@ class EngineService:
     def _grammar(self, request: GenerateRequest, prompt: list[int]) -> Grammar | None:
         schema, begun = request.sampling_params.json_schema, request.resumed_tokens
         if begun >= len(prompt):
-            raise RequestError(f"resumed_tokens: the prompt has {len(prompt)} tokens")
+            raise RequestError(f"resumed_tokens: larger than the prompt ({len(prompt)} tokens)")
         if schema is None:
             return None
         if request.sampling_params.ignore_eos:
@@ -134,7 +139,7 @@ class EngineService:
         if request.input_ids is not None:
             prompt = request.input_ids
         elif self.tokenizer is None:
-            raise RequestError("text: the model folder has no tokenizer.json, send input_ids")
+            raise RequestError("text: the model folder has no tokenizer.json; send input_ids")
         else:
             prompt = self.tokenizer.encode(request.text or "").ids
         return prompt
@@ -158,19 +163,25 @@ class EngineService:
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:
-    """Returns the number of tokens whose keys and values fit."""
+    """Returns the number of tokens whose keys and values fit in memory."""
     return max(1, _budget(device) // max(1, token_bytes))
 
 
 def _budget(device: torch.device) -> int:
-    """Returns the bytes for keys and values of running requests: 1 GiB on a CPU, 0.3 of the free memory on a GPU. The
-    prefix cache may use half as many."""
+    """Returns the memory for keys and values of running requests, in bytes: 1 GiB on a CPU, 0.3 of a GPU's
+    free memory.
+
+    The prefix cache may use half as many.
+    """
     return CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
 
 
 def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
-    """Returns the most tokens of a request; raises ModelError for a context length that model or KV store do not
-    support."""
+    """Returns the maximum tokens of a request.
+
+    Raises:
+        ModelError: the model or the KV store does not support the requested context length.
+    """
     requested, most = args.context_length, min(positions, total)
     if requested is not None and requested > most:
         limit = f"the model has {positions} positions"
@@ -181,17 +192,18 @@ def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
 
 
 _TOKENS = 8
-"""Length of the self-check's sequence."""
+"""Sequence length of the self-check, in tokens."""
 
 
 def bytes_per_token(model: ServedModel) -> int:
-    """Returns the bytes of keys and values of one token, measured in a forward pass: the self-check before serving.
+    """Returns the size of one token's keys and values in bytes, from a forward pass that also checks the
+    model.
 
-    The pass is run once whole and once in two chunks.
+    The self-check compares one pass over the whole sequence with two chunks.
 
     Raises:
-        ModelError: the logits differ, because the model keeps state outside attention (as a state-space layer does), or
-            its attention is not supported.
+        ModelError: the logits differ, because the model keeps state outside attention (such as a state-space
+            layer), or its attention is not supported.
     """
     with torch.inference_mode():
         try:
@@ -202,12 +214,12 @@ def bytes_per_token(model: ServedModel) -> int:
             chunked = _forward(model, parts, _TOKENS // 2, _TOKENS)
         except (NotImplementedError, TypeError, AttributeError) as error:
             raise ModelError(
-                f"the embedded engine cannot run this architecture: {first_line(error)}"
+                f"the embedded engine does not support this architecture: {first_line(error)}"
             ) from error
     tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
     if not cache.layers or not torch.allclose(whole.float(), chunked.float(), rtol=tolerance, atol=tolerance):
         raise ModelError(
-            "the embedded engine cannot run this architecture: it keeps state outside its attention"
+            "the embedded engine does not support this architecture: it keeps state outside its attention"
         )
     return cache.bytes_per_token
 

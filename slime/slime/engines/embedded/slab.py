@@ -1,4 +1,4 @@
-"""Buffers of keys and values: separate for a sequence during prefill, and one row each for decoding sequences."""
+"""Buffers of keys and values: one per sequence during prefill, and one row per decoding sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PrefillCache:
         self.layers: dict[int, LayerView] = {}
 
     def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> LayerView:
-        """Stores keys and values [kv_heads, n, dim] at `start`; returns views of everything stored so far."""
+        """Stores keys and values [kv_heads, n, dim] at `start`; returns views of all stored ones."""
         if layer not in self.layers:
             self.layers[layer] = (
                 keys.new_empty(keys.shape[0], self.capacity, keys.shape[2]),
@@ -41,7 +41,7 @@ class PrefillCache:
 
 
 class SlabRow(Protocol):
-    """A sequence that can be stored as a row: `cached` tokens, at `row` of `slab` (None, -1: nowhere)."""
+    """A sequence that can be stored as a row: `cached` tokens, at `row` of `slab` (None, -1: not stored)."""
 
     cached: int
     slab: Slab[Any] | None
@@ -52,10 +52,9 @@ R = TypeVar("R", bound=SlabRow)
 
 
 class Slab(Generic[R]):
-    """Rows of one length class. `layers[i]` is keys and values [capacity, kv_heads, size, dim]; rows are
-    compact.
+    """Rows of one length class, without gaps. `layers[i]`: keys and values [capacity, kv_heads, size, dim].
 
-    Values after a row's end are masked but must be finite: NaN times zero would reach the row.
+    Values after a row's end are masked but must be finite, because NaN times zero is NaN.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,7 +1,8 @@
-"""The embedded engine under a socket supervisor: a fork serves, a spare with the live weights waits to take over.
+"""The embedded engine under a socket supervisor: a forked worker serves, and a spare with the live weights
+stands by.
 
-The supervisor imports torch and the model's code without running them: a process that has used CUDA or threads cannot
-be forked safely.
+The supervisor imports torch and the model's code without running them: a process that has used CUDA or
+threads cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 
 SPARE_NEEDS_BYTES = 1 << 30
-"""A spare is started by default if available memory exceeds its copies of the weights by this much."""
+"""By default a spare is started if available memory exceeds its copies of the weights by this many bytes."""
 COPIES, PACKED_COPIES = 3, 2
-"""The live weights, a prepared version and the spare's; in bf16 the first two may have a packed copy (`packed.py`)."""
+"""Copies of the weights: live, prepared and the spare's. In bf16, the first two may have packed copies
+(`packed.py`)."""
 SPARE_NICENESS = 5
 FOLLOW_SECONDS = 1.0
-"""Interval at which a spare checks which weights are live."""
+"""Seconds after which a spare checks again which weights are live."""
 NVIDIA = Path("/dev/nvidiactl")
 
 
@@ -43,7 +45,11 @@ def serve_supervised(
     takeover_id: TakeoverId | None,
     reclaimed: list[ReclaimedWorker],
 ) -> int:
-    """Runs until a signal; returns the exit status. `reclaimed`: the workers of a killed supervisor, see `take_over`."""
+    """Runs until a signal; returns the exit status.
+
+    Args:
+        reclaimed: the workers of a killed supervisor, see `take_over`.
+    """
     with uncollected(), contextlib.suppress(ConfigError):  # the first worker reports the error
         import_model_code(args.model_path)
     own_pid = os.getpid()
@@ -60,7 +66,7 @@ def serve_supervised(
 
 
 def has_room(args: EmbeddedArguments) -> bool:
-    """Returns whether to keep a spare. On a GPU there is no room for one: the KV store uses the memory."""
+    """Returns whether to keep a spare. On a GPU, the KV store uses the memory, so there is none."""
     if args.standby != "auto":
         return args.standby == "on"
     if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):
@@ -71,7 +77,8 @@ def has_room(args: EmbeddedArguments) -> bool:
 
 
 def note_part(record_as: str | None, supervisor: int, part: str, pid: int | None) -> None:
-    """Records the pid of the serving or waiting worker (`part`), next to the supervisor's record; None: no worker."""
+    """Records the pid of the serving or spare worker (`part`) next to the supervisor's record; None: no
+    worker."""
     if record_as is None:
         return
     run_dir, name = Path(record_as).parent.parent, Path(record_as).name
@@ -90,8 +97,7 @@ def _work(args: EmbeddedArguments, listener: socket.socket, channel: WorkerChann
 
 
 def _built(args: EmbeddedArguments, nice: int) -> EngineService:
-    """Returns the service, built in a thread with its own niceness: an unprivileged process cannot lower its niceness
-    again."""
+    """Returns the service, built in a thread with its own niceness, since niceness cannot be lowered again."""
     built: list[EngineService | Exception] = []
 
     def build() -> None:
@@ -110,8 +116,7 @@ def _built(args: EmbeddedArguments, nice: int) -> EngineService:
 
 
 async def _serve(service: EngineService, listener: socket.socket, channel: WorkerChannel) -> None:
-    """Waits for its turn, loads the weights that are live then, and serves until a signal or until another worker
-    serves."""
+    """Waits for activation, loads the live weights, and serves until a signal or until another worker serves."""
     channel.built()
     following = asyncio.create_task(_follow(service))
     await channel.wait_for_turn(listener)
@@ -125,8 +130,8 @@ async def _serve(service: EngineService, listener: socket.socket, channel: Worke
 
 
 async def _finish_when_ordered(server: object, listener: socket.socket, channel: WorkerChannel) -> None:
-    """Stops the server once another worker serves. Open answers continue there, from the ids that their clients
-    already have."""
+    """Stops the server once another worker serves. Open answers continue there, from the ids that clients
+    have."""
     await channel.wait_for_finish(listener)
     server.should_exit = True  # type: ignore[attr-defined]
 
@@ -135,6 +140,6 @@ async def _follow(service: EngineService) -> None:
     """Reloads a spare's weights whenever the live ones change."""
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        # being replaced just now, or tried again when it takes over
+        # the folder is being replaced; loading is repeated at the takeover
         with contextlib.suppress(ConfigError, WeightsError):
             await asyncio.to_thread(service.refresh)

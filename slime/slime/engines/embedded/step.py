@@ -1,4 +1,4 @@
-"""Flattened inputs of one forward pass: one token of every decoding row, then the prompt chunks."""
+"""Flattened inputs of one forward pass: one token per decoding row, then the prompt chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slime.engines.embedded.slab import Slab
 
 @dataclass(frozen=True)
 class Scored:
-    """Logits rows [row, row + count) give the log-probs of the prompt tokens at `first` and after."""
+    """Logits rows [row, row + count) give the log-probs of the prompt tokens from `first` on."""
 
     sequence: Sequence
     row: int
@@ -27,10 +27,11 @@ class Scored:
 
 @dataclass
 class EngineStep:
-    """Inputs, and the requested logits.
+    """Inputs of one forward pass, and the requested logits.
 
-    `keep`: offsets in the flattened batch whose logits are computed; `sampled_at`: rows of those logits from
-    which the next token of each of `sampled` is drawn.
+    Attributes:
+        keep: offsets in the flattened batch whose logits are computed.
+        sampled_at: rows of those logits from which the next tokens of `sampled` are drawn.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -50,8 +51,10 @@ class EngineStep:
         return decoding + [chunk.sequence for chunk in self.chunks]
 
     def assemble(self, scheduler: Scheduler, model: ServedModel) -> None:
-        """Fills the step with the scheduler's plan; it stays empty if nothing can run. A prompt's images are encoded
-        together with its first token, by the same weights."""
+        """Fills the step with the scheduler's plan; it stays empty if nothing can run.
+
+        A prompt's images are encoded together with its first token, by the same weights.
+        """
         self.chunks = scheduler.plan()
         for slab in scheduler.slabs:
             self._add_rows(slab, model.device)
@@ -88,7 +91,7 @@ class EngineStep:
             self._want([sequence], [len(self.ids) - 1])
 
     def _score(self, chunk: Chunk, shift: int) -> None:
-        """Requests the logits that predict the chunk's prompt tokens; `shift`: from positions to offsets."""
+        """Requests the logits that predict the chunk's prompt tokens; `shift` maps positions to offsets."""
         first = max(chunk.sequence.next_scored, chunk.first + 1)
         last = min(chunk.last + 1, len(chunk.sequence.prompt_ids))
         if first < last:

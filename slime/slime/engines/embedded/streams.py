@@ -1,4 +1,4 @@
-"""Passes results from the decode thread to waiting clients: wake-ups, pacing, disconnects."""
+"""Delivers results from the decode thread to waiting clients: wake-ups, pacing, disconnects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slime.engines.json_http import disconnected, pause_after_chunk
 from slime.engines.requests import RunningRequestError
 
 LINGER_SECONDS = 15.0
-"""Seconds for which a generation with a join key continues after its connection broke."""
+"""Seconds for which a generation with a join key continues after its connection was lost."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Streams:
-    """Requests with a client, by request id. Used by the event loop; `notify` by the decode thread."""
+    """Requests with a client, by request id. Used by the event loop; `notify` is called by the decode thread."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer | None) -> None:
         self._engine = engine
@@ -53,7 +53,7 @@ class Streams:
                 waiter.changed.set()
 
     def rejoin(self, key: str, requested: Sequence) -> Sequence:
-        """Returns the generation left by a broken connection, if it matches the request, else the request."""
+        """Returns the generation left by a lost connection if it matches the request, else the request."""
         stream = self._left.pop(key, None)
         if stream is None:
             return requested
@@ -70,7 +70,7 @@ class Streams:
         return stream
 
     def running_as(self, rid: str | None) -> str | None:
-        """Returns the engine's request id for a request."""
+        """Returns the engine's id of a running request."""
         return self._names.get(rid or "", rid)
 
     async def run(
@@ -81,10 +81,13 @@ class Streams:
         text_in_logprobs: bool,
         join_key: str | None = None,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Submits a sequence; yields its growing answer (`every`), or only the final one.
+        """Submits a sequence and yields its growing answer (`every`), or only the final one.
 
-        Ends without a final answer if the client disconnects; the sequence is then aborted, or kept for `rejoin`.
-        Raises RunningRequestError if the request id is in use.
+        Ends without a final answer if the client disconnects; the sequence is then aborted, or kept for
+        `rejoin`.
+
+        Raises:
+            RunningRequestError: the request id is in use.
         """
         if sequence.rid in self._waiters:
             raise RunningRequestError(f"rid: {sequence.rid!r} is already running")
@@ -117,7 +120,7 @@ class Streams:
                 self._engine.abort(sequence.rid)
 
     def _leave(self, key: str, sequence: Sequence) -> None:
-        """Keeps a generation for `rejoin` for a while."""
+        """Keeps a generation for `rejoin` for a limited time."""
 
         def give_up() -> None:
             if self._left.get(key) is sequence:
@@ -139,7 +142,7 @@ async def _watch(receive: Receive, waiter: _Waiter) -> None:
 
 
 class SequenceAnswer:
-    """Cumulative snapshots of one sequence. Reads what the engine thread has published, without changing it."""
+    """Cumulative snapshots of one sequence. Only reads what the engine thread has published."""
 
     def __init__(
         self, sequence: Sequence, tokenizer: Tokenizer | None, text_in_logprobs: bool = False

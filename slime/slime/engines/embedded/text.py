@@ -1,4 +1,4 @@
-"""Converts token ids to text and back with the fast tokenizer only (without transformers)."""
+"""Converts between token ids and text with the fast tokenizer only (without transformers)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class IncrementalText:
         self.text = ""
 
     def push(self, ids: list[int], last: bool = False) -> str:
-        """Appends ids; returns the whole text so far (with `last`, including incomplete characters)."""
+        """Appends ids and returns the whole text; incomplete characters are omitted unless `last`."""
         self._ids.extend(ids)
         known = self._decode(self._ids[self._context : self._done])
         seen = self._decode(self._ids[self._context :])
@@ -42,7 +42,7 @@ class StopStrings:
         self._longest = max(len(stop) for stop in stops)
 
     def push(self, token: int) -> str | None:
-        """Returns the stop string that the text now contains, the earliest of several."""
+        """Returns the first stop string in the text including this token; None if there is none."""
         before = len(self._text.text)
         text = self._text.push([token])
         stop = earliest(text[max(0, before - self._longest + 1) :], self._stops)
@@ -56,7 +56,7 @@ def earliest(text: str, stops: list[str]) -> tuple[int, str] | None:
 
 
 def held_back(text: str, stops: list[str]) -> int:
-    """Returns the number of characters at the end of `text` that may begin a stop string and are held back."""
+    """Returns the number of characters at the end of `text` that may begin a stop string."""
     longest = max((len(stop) for stop in stops), default=1) - 1
     for size in range(min(longest, len(text)), 0, -1):
         tail = text[-size:]
@@ -66,6 +66,6 @@ def held_back(text: str, stops: list[str]) -> int:
 
 
 def load_tokenizer(folder: str) -> Tokenizer | None:
-    """Returns the folder's tokenizer.json; None if there is none (the engine then handles only ids)."""
+    """Returns the tokenizer of tokenizer.json; None if there is none (the engine then accepts only ids)."""
     path = Path(folder) / "tokenizer.json"
     return Tokenizer.from_file(str(path)) if path.is_file() else None

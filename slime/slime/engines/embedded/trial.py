@@ -1,4 +1,4 @@
-"""Answers with weights that are not live, by a second copy of the model."""
+"""Generates answers with weights that are not live, by a second copy of the model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PROMPT_TOKENS_A_STEP = 1024
 class WeightTrial:
     """Decodes in the caller's thread, one trial at a time; other requests continue meanwhile.
 
-    The second model shares the prepared or live tensors, so it needs memory only for its keys and values; weights of
-    a folder are loaded for the trial and freed after it.
+    The second model shares the prepared or live tensors, so it needs memory only for its keys and values.
+    Weights from a folder are loaded for the trial and freed afterwards.
     """
 
     def __init__(self, service: EngineService) -> None:
@@ -36,17 +36,20 @@ class WeightTrial:
         self._discarded = 0
 
     def end(self) -> None:
-        """Ends all trials of the prepared weights, including waiting ones, because these were discarded. Trials of a
-        folder continue."""
+        """Ends all trials of the prepared weights, including waiting ones, because these weights were
+        discarded.
+
+        Trials of a folder continue.
+        """
         self._discarded += 1
 
     def answers(self, request: TryRequest) -> list[dict[str, Any]]:
-        """Returns answers in the order of the prompts: `ids`, `log_probs`, `text`, `ended`.
+        """Returns answers in order of the prompts: `ids`, `log_probs`, `text`, `ended`.
 
         Raises:
-            WeightsError: no folder is given and the version is neither prepared nor live, or it was discarded
-                meanwhile; the folder cannot be read.
-            RequestError: a prompt that cannot be answered.
+            WeightsError: without a folder: the version is neither prepared nor live, or was discarded
+                meanwhile; or the folder cannot be read.
+            RequestError: a prompt cannot be answered.
         """
         discarded = self._discarded
 
@@ -85,12 +88,12 @@ class WeightTrial:
     def _weights(self, request: TryRequest) -> ReadVersion:
         if request.model_path is None:
             return self._service.weights.weights_of(request.version)
-        # Compare with the serving model: the second one has no tensors between two trials.
+        # Read the serving model's tensors: the second model has none between two trials.
         served = self._service.model
         return WeightReader(served).version(request.model_path, request.version, cast=False)
 
     def _second(self) -> ServedModel:
-        """Creates the second model once, outside inference mode, so that its parameters can point to other
+        """Creates the second model once, outside inference mode, so that its parameters can refer to other
         tensors."""
         if self._model is None:
             args = self._service.args
@@ -109,7 +112,7 @@ class WeightTrial:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ids and natural log-probs [R] of an answer, and whether it ended by itself."""
+    """Ids and natural log-probs [R] of an answer, and whether it ended with a stop token."""
 
     ids: list[int]
     log_probs: list[float]
@@ -124,24 +127,24 @@ def greedy_answers(
     drafts: Sequence[list[int]] = (),
     before_step: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
-    """Returns one answer a prompt, in order, by the model of `core`, whose own thread must not run.
+    """Returns one greedy answer per prompt, in order, by the model of `core`, whose own thread must not run.
 
-    A draft is scored after its prompt in one forward pass. Up to its first token that is not the most likely one it
-    is the answer, and only the rest is decoded (speculative decoding at temperature 0: Leviathan, Kalman and Matias
-    2023, arXiv 2211.17192).
+    A draft is scored after its prompt in one forward pass. It is the answer up to its first token that is not
+    the most likely one; only the rest is decoded (speculative decoding at temperature 0: Leviathan, Kalman
+    and Matias 2023, arXiv 2211.17192).
 
     Args:
-        most: tokens of the longest answer.
-        drafts: what an earlier version answered, one a prompt, empty if nothing is known; none at all: ().
-        before_step: may raise, to give up.
+        most: maximum tokens of an answer.
+        drafts: an earlier version's answers, one per prompt, each empty if unknown; () for none.
+        before_step: called before each step; may raise to cancel.
 
     Raises:
-        RequestError: a prompt that cannot be answered, or another number of drafts than of prompts.
+        RequestError: a prompt cannot be answered, or the numbers of drafts and prompts differ.
     """
     drafts = [draft[:most] for draft in drafts] or [[] for _ in prompts]
     if len(drafts) != len(prompts):
         raise RequestError(
-            f"drafts: {len(drafts)} drafts for {len(prompts)} prompts; send one for each prompt"
+            f"drafts: got {len(drafts)} drafts for {len(prompts)} prompts; send one for each prompt"
         )
     read = [
         _reading(service, prompt, draft) if draft else None
@@ -160,7 +163,7 @@ def greedy_answers(
 def sampled_answers(
     service: EngineService, core: Engine, request: TryRequest, before_step: Callable[[], None]
 ) -> list[Answer]:
-    """Returns one answer a prompt at the temperature of `request`, in order. Raises as `greedy_answers`."""
+    """Returns one answer per prompt at the temperature of `request`, in order. Raises like `greedy_answers`."""
     asked = [
         _decoding(service, prompt, request.max_new_tokens, request.temperature) for prompt in request.prompts
     ]
@@ -178,8 +181,10 @@ def _run(core: Engine, requests: Sequence[Request], before_step: Callable[[], No
 
 
 def _reading(service: EngineService, prompt: list[int], draft: list[int]) -> Request:
-    """Returns a request that scores a draft. It starts at the prompt's last position, because the first requested
-    position has no log-prob."""
+    """Returns a request that scores a draft.
+
+    It starts at the prompt's last position, because the first requested position has no log-prob.
+    """
     return service.sequence(
         GenerateRequest(
             input_ids=prompt + draft,

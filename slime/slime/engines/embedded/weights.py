@@ -1,8 +1,8 @@
-"""Updates weights in two phases: prepare loads and checks a folder while the live weights serve; switch makes it
+"""Two-phase weight updates: prepare loads and checks a folder while the live weights serve; switch makes it
 live.
 
-A switch replaces the tensor of every parameter between two decode steps; tied parameters are one object and stay tied.
-Running requests continue: their keys and values stay, and their later tokens come from the new weights.
+A switch replaces the tensor of every parameter between two decode steps; tied parameters stay one tensor.
+Running requests continue: their keys and values are kept, and later tokens are sampled from the new weights.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from slime.weights.versions import is_of_before
 class WeightStore:
     """The live version of one model and at most one prepared version.
 
-    `replace_weights` runs a function while no forward pass is running and returns when it has. `cast`: accept
-    versions of another dtype; their checksum is that of the loaded weights.
+    Args:
+        replace_weights: runs a function while no forward pass is running, and waits for it.
+        cast: accept versions with another dtype; their checksum is that of the loaded weights.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class WeightStore:
             return self._confirm(prepared)
 
     def prepare(self, path: str, version: int) -> WeightSet:
-        """Loads and checks a version while the live one serves. It can be repeated. Raises WeightsError."""
+        """Loads and checks a version while the live one serves. Can be repeated. Raises WeightsError."""
         with self._lock:
             if (self.live.version, self.live.path) == (version, path):
                 return self.live
@@ -59,8 +60,7 @@ class WeightStore:
             return self._prepared.what
 
     def switch(self, version: int) -> WeightSet:
-        """Makes the prepared version live; does nothing if it already is. Raises WeightsError for any other
-        version."""
+        """Makes the prepared version live; no-op if it already is. Raises WeightsError for any other version."""
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
@@ -71,10 +71,11 @@ class WeightStore:
                 del before
             elif self.live.version != version:
                 waiting = (
-                    "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
+                    "no version is prepared" if prepared is None else f"prepared is {prepared.what.version}"
                 )
                 raise WeightsError(
-                    f"weight_version {version} is not prepared ({waiting}, live is {self.live.version})"
+                    f"weight_version {version} is not prepared ({waiting}; version "
+                    f"{self.live.version} is live)"
                 )
             return self.live
 
@@ -89,7 +90,7 @@ class WeightStore:
         raise WeightsError(f"weight_version {version} is neither prepared nor live")
 
     def discard(self) -> None:
-        """Drops the prepared version, if any."""
+        """Discards the prepared version, if any."""
         with self._lock:
             self._prepared = None
 
@@ -111,7 +112,7 @@ class WeightStore:
         )
 
     def _confirm(self, new: ReadVersion) -> WeightSet:
-        """Records the version's checksum if the model now runs on its tensors, checked while it decodes."""
+        """Records the version's checksum if the model now runs on its tensors; checked while it decodes."""
         same = all(
             live.data_ptr() == new.tensors[name].data_ptr() for name, live in self._model.tensors.items()
         )

@@ -1,8 +1,9 @@
-"""Weights by broadcast: an engine receives a version's tensors from a process on the GPU of trainer rank 0.
+"""Weights by broadcast: a process on the GPU of trainer rank 0 sends a version's tensors to an engine.
 
-Each update of an engine has its own group: rank 0 and the GPUs of that engine. The group is made before the requests
-pause and closed afterwards. So an engine that died, came back or joined needs no special case, and a failing engine does
-not affect the others. Tensors that cannot be broadcast are read from disk, if the engine's machine sees the folder.
+Each update of an engine has its own group: rank 0 and the GPUs of that engine. The group is created before
+requests are paused, and closed afterwards. Engines that restart or join thus need no special case, and a
+failing engine does not affect others. Tensors that cannot be broadcast are read from disk, if the engine's
+machine can access the folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RELEASE_SECONDS = 20.0
-"""Longest time in seconds for an engine to notice that its rank 0 has exited."""
+"""Maximum time in seconds for an engine to notice that its rank 0 has exited."""
 
 
 class SenderHandle(Protocol):
@@ -57,9 +58,9 @@ class Broadcast:
     """The transport of one engine.
 
     Args:
-        url: of the engine.
-        sender: shared by all engines; one at a time gets weights, and the others serve until it is their turn.
-        bucket_bytes: most bytes of a bucket, which both sides hold in addition to the weights.
+        url: URL of the engine.
+        sender: shared by all engines; one at a time receives weights, while the others serve.
+        bucket_bytes: maximum size of a bucket, which both sides hold in addition to the weights.
         timeout: seconds for the whole broadcast to this engine.
         folder_of_version: returns the folder of a version's artifact, whether it exists or not.
         on_stuck: called when the engine hangs and must be killed.
@@ -82,7 +83,7 @@ class Broadcast:
         self.bucket_bytes, self.timeout = bucket_bytes, timeout
         self.folder_of_version, self.on_stuck = folder_of_version, on_stuck
         self.over_gloo = over_gloo
-        self.sent: dict[str, str] = {}  # label that the engine received here -> folder
+        self.sent: dict[str, str] = {}  # label sent to the engine -> folder
         self.deadline = 0.0
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
@@ -97,7 +98,7 @@ class Broadcast:
             self.sent = {str(version): path}
 
     def read_instead(self, call: HttpCall, path: str, version: int, held: bool, reason: EngineError) -> None:
-        """Lets the engine read the folder itself, if it can see it."""
+        """Lets the engine read the folder itself, if its machine can access it."""
         half = isinstance(reason, HalfLoaded)
         logger.warning(
             "%s: version %d was not %s, the engine reads it from disk: %s",
@@ -118,7 +119,7 @@ class Broadcast:
             call("POST", "/continue_generation", {})
 
     def folder_of(self, label: str, named: str) -> str:
-        """Returns the folder; a broadcast does not change the folder that an engine reports."""
+        """Returns the folder of a version; a broadcast does not change the folder that an engine reports."""
         if label in self.sent:
             return self.sent[label]
         if label.isdigit() and int(label) > 0 and (own := self.folder_of_version(int(label))).is_dir():
@@ -126,8 +127,12 @@ class Broadcast:
         return named
 
     def broadcast(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """Broadcasts a version. Raises EngineError: the engine has the old version and serves. HalfLoaded: it is
-        paused."""
+        """Broadcasts a version.
+
+        Raises:
+            EngineError: the engine still serves the old version.
+            HalfLoaded: the engine has neither version, and is paused.
+        """
         began = time.monotonic()
         buckets = plan_buckets(path, self.bucket_bytes)
         with self.sender.turn:
@@ -202,7 +207,8 @@ class Broadcast:
             )
 
     def together(self, ask: Callable[[], Any], sent: Future[None]) -> None:
-        """Returns once both sides are done. If one fails or the time-out expires, killing the sender frees the other.
+        """Returns when both sides are done. After a failure or the time-out, kills the sender, which frees
+        the other side.
 
         Raises:
             EngineControlError: the first failure.
@@ -220,7 +226,8 @@ class Broadcast:
             raise Stuck(f"the engine {self.url} hangs in a cancelled broadcast and must be restarted")
         if not failed:
             raise EngineControlError(
-                f"the broadcast to {self.url} did not end in {self.timeout:g} s (--weight-update-timeout)"
+                f"the broadcast to {self.url} did not finish within {self.timeout:g} s "
+                "(--weight-update-timeout)"
             )
         gone = isinstance(error := asked.exception(), EngineControlError) and error.status is None
         first = (asked if gone or asked in failed else sent).exception()
@@ -238,7 +245,7 @@ class Broadcast:
 
 
 def as_engine_error(error: BaseException | None) -> EngineError:
-    """Returns an engine's own error unchanged; an error of the sending process as an error of the update."""
+    """Returns an engine's own error unchanged; converts an error of the sending process to an update error."""
     error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, EngineError):
         return error

@@ -1,4 +1,4 @@
-"""A version of the weights divided into buckets, each sent and received as a unit."""
+"""Divides a version of the weights into buckets, the units of sending."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Bucket:
         return sum(entry.size for entry in self.entries)
 
     def read(self, device: str) -> Tensor:
-        """Returns the bytes of all tensors, uint8 [size], on the device. Raises EngineError for an unreadable
+        """Returns the bytes of all tensors on the device, uint8 [size]. Raises EngineError for an unreadable
         file."""
         flat = torch.empty(self.size, dtype=torch.uint8, device=device)
         place = 0
@@ -82,13 +82,13 @@ class Bucket:
 
 
 def plan_buckets(folder: str, limit: int) -> list[Bucket]:
-    """Returns all tensors of a folder of safetensors files, in buckets of at most `limit` bytes; a larger one has its
-    own bucket.
+    """Returns all tensors of a folder of safetensors files in buckets of at most `limit` bytes.
 
-    In a bucket, wider dtypes come first, so that every tensor is aligned to its item size.
+    A larger tensor has its own bucket. Wider dtypes come first in a bucket, so that every tensor is aligned
+    to its item size.
 
     Raises:
-        EngineError: a file that cannot be read, or a dtype that cannot be sent.
+        EngineError: a file cannot be read, or a dtype cannot be sent.
     """
     buckets: list[list[TensorEntry]] = []
     filled = 0

@@ -1,4 +1,4 @@
-"""Features that we need from SGLang. The tested version has them; any other version is checked before it serves."""
+"""Checks that SGLang has the required features, unless its version is the tested one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROUTES = (
 
 
 def check_capabilities(url: str, version: str, timeout: float = 120.0) -> None:
-    """Asks a running SGLang for its routes and for one token with exact id and log-prob.
+    """Requests from a running SGLang its routes, and one token with exact id and log-prob.
 
     Raises:
-        EngineError: it lacks a feature; the message names it and the version.
+        EngineError: a feature is missing; the message names it and the version.
     """
     with httpx.Client(base_url=url, timeout=timeout, trust_env=False) as client:
         try:
@@ -34,14 +34,14 @@ def check_capabilities(url: str, version: str, timeout: float = 120.0) -> None:
             answer = client.post("/generate", json=body).json()
         except (httpx.HTTPError, ValueError, KeyError) as error:
             raise EngineError(
-                f"SGLang {version} does not answer like the tested version {MEASURED_VERSION}: {error!r}"
+                f"SGLang {version} responds differently from the tested version {MEASURED_VERSION}: {error!r}"
             ) from error
     lacking = [path for path in ROUTES if path not in paths]
     if lacking:
         raise EngineError(f"SGLang {version} has no {', '.join(lacking)}; use {MEASURED_VERSION}")
     if not _is_exact(answer):
         raise EngineError(
-            f"SGLang {version} does not answer /generate with output_ids and their log-probs; "
+            f"SGLang {version} does not return output_ids with their log-probs from /generate; "
             f"use {MEASURED_VERSION}"
         )
 

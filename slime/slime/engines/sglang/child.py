@@ -1,7 +1,7 @@
 """Runs in SGLang's Python: checks its flags, then becomes `sglang.launch_server`.
 
-Imports only the standard library and SGLang. `--check` as the first argument: only check. A rejected flag gives one
-line on stderr and exit status 2.
+Imports only the standard library and SGLang. With `--check` as the first argument, it only checks. For a
+rejected flag, it prints one line on stderr and exits with status 2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 OPTIONAL = ("--incremental-streaming-output",)
-"""Flags omitted if the installed SGLang does not have them: events of a stream then repeat earlier tokens."""
+"""Flags omitted if the installed SGLang lacks them; events of a stream then repeat earlier tokens."""
 
 
 def refuse(message: str) -> NoReturn:
@@ -32,7 +32,7 @@ def installed_version() -> str:
 
 
 class Flags(argparse.ArgumentParser):
-    """SGLang's own flags; reports an invalid one in one line."""
+    """Parser with SGLang's flags; reports an invalid one in one line."""
 
     def __init__(self, version: str) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
@@ -43,12 +43,12 @@ class Flags(argparse.ArgumentParser):
 
 
 def taken_flags(version: str, words: list[str]) -> list[str]:
-    """Returns the arguments without optional flags that the installed SGLang lacks; rejects any other unknown
-    flag."""
+    """Returns the arguments without optional flags that the installed SGLang lacks; rejects other unknown
+    flags."""
     try:
         from sglang.srt.server_args import ServerArgs
     except ImportError as error:
-        refuse(f"SGLang {version} cannot be imported in {sys.executable}: {error}")
+        refuse(f"cannot import SGLang {version} in {sys.executable}: {error}")
     parser = Flags(version)
     ServerArgs.add_cli_args(parser)
     known = [option for action in parser._actions for option in action.option_strings]

@@ -10,22 +10,23 @@ from slime.engines.sglang.sender import Meeting
 
 
 def engine_ranks(call: HttpCall) -> tuple[int, str]:
-    """Returns the number of participating GPUs (or CPU processes), and the engine's device.
+    """Returns the engine's number of ranks (GPUs or CPU processes), and its device.
 
     Raises:
-        EngineControlError: its parallelism is not supported by SGLang's weight groups.
+        EngineControlError: SGLang's weight groups do not support its parallelism.
     """
     info = call("GET", "/server_info")
     for name in ("pp_size", "dp_size"):
         if int(info.get(name, 1)) > 1:
             raise EngineControlError(
-                f"SGLang supports no weight broadcast with {name} {info[name]}; use --update-weight-transport disk"
+                f"SGLang does not support weight broadcast with {name} {info[name]}; use "
+                "--update-weight-transport disk"
             )
     return int(info.get("tp_size", 1)), str(info.get("device", "cuda"))
 
 
 def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> dict[str, Any]:
-    """Returns the request that makes an engine join a group; its ranks follow rank 0."""
+    """Returns the request that makes an engine join a group; its ranks come after rank 0."""
     return {
         "master_address": meeting.host,
         "master_port": meeting.port,
@@ -37,7 +38,7 @@ def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> d
 
 
 def begin(call: HttpCall) -> None:
-    """Opens the session; closes one that a dead driver left open."""
+    """Opens the update session, after closing one that a killed driver left open."""
     try:
         call("POST", "/begin_weight_update", {})
     except EngineControlError as error:
@@ -52,8 +53,10 @@ def relabel(call: HttpCall, label: str) -> None:
 
 
 def receive_order(bucket: Bucket, group: str, flush: bool) -> dict[str, Any]:
-    """Returns the request that makes an engine receive a bucket. `flush`: also flush the cache, with the last
-    bucket."""
+    """Returns the request that makes an engine receive a bucket.
+
+    `flush`: also flush the cache, with the last bucket.
+    """
     return {
         "names": [entry.name for entry in bucket.entries],
         "dtypes": [entry.dtype for entry in bucket.entries],

@@ -20,11 +20,12 @@ from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, r
 from slime.engines.toolchain import compiler_environment
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
-"""Makes `/health` answer without generating. By default it generates a token, so it waits while the engine is paused for
-an update and returns 503 after 20 s; a watcher would then restart a healthy engine."""
+"""Makes `/health` respond without generating. By default it generates a token, so it waits while the engine
+is paused for an update and returns 503 after 20 s; a supervisor would then restart a healthy engine."""
 ORPHANED = signal.SIGKILL
-"""Signal that ends an SGLang whose launcher was killed. After SIGTERM it would first serve all open requests, without a
-limit, and hold the port. Each of its processes has asked the kernel for SIGKILL when its parent ends."""
+"""Signal to an SGLang whose launcher was killed. After SIGTERM it would first finish all open requests,
+without a limit, and keep the port. Its processes request SIGKILL from the kernel for the exit of their
+parent."""
 COMMON = (
     "context-length",
     "max-running-requests",
@@ -47,21 +48,21 @@ SGLANG = ThirdPartyEngine(
         "weight-version": "the trainer numbers weight versions",
         "api-key": NO_KEY,
         "admin-api-key": NO_KEY,
-        "disaggregation-mode": "prefill and decode in different engines need a router, which is not supported; "
-        "use more engines, or more GPUs for each (--rollout-num-gpus-per-engine)",
+        "disaggregation-mode": "prefill and decode in different engines are not supported, because they need a router; "
+        "use more engines, or more GPUs per engine (--rollout-num-gpus-per-engine)",
         "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
-        "config": "pass its content as flags, which are checked",
+        "config": "pass the file's content as flags, which are checked",
     },
     common={name: name for name in COMMON},
 )
 
 
 def serve(request: LaunchRequest) -> int:
-    """Starts SGLang, prints the ready line, waits for its exit; returns an exit status.
+    """Starts SGLang, prints the ready line, and returns its exit status.
 
     Raises:
-        ConfigError: there is nothing to serve.
-        EngineError: it exited, or lacks a feature that we need.
+        ConfigError: there is no model or no weights to serve.
+        EngineError: it exited, or lacks a required feature.
     """
     first = servable_weights(request)
     command = [

@@ -1,8 +1,8 @@
 """Weights through memory shared with a process on the engine's machine and GPUs.
 
-The process reads a bucket into shared memory (CPU) or onto each of the engine's GPUs (CUDA IPC) and passes a handle
-for each rank to SGLang by the route `/update_weights_from_tensor`. It sees the GPUs that the engine sees, in the same
-order, so that a device has the same number on both sides. While the engine loads a bucket, the next one is read.
+The process reads a bucket into shared memory (CPU) or onto each of the engine's GPUs (CUDA IPC) and passes a
+handle for each rank to SGLang by the route `/update_weights_from_tensor`. It sees the same GPUs as the
+engine, in the same order, so device numbers agree. While the engine loads a bucket, the next one is read.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class SharerHandle(SenderHandle, Protocol):
 
 
 class ThroughMemory(Broadcast):
-    """The transport of an engine on the sender's machine. Tensors that it cannot load in this way are read from
-    disk."""
+    """The transport of an engine on the sender's machine. Tensors that cannot be loaded this way are read
+    from disk."""
 
     sender: SharerHandle
     how = "passed through shared memory"
-    ended = False  # it died while it loaded a bucket
+    ended = False  # the process died while loading a bucket
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """Loads a version; SGLang dies if it cannot open a handle, and would do so at every version."""
+        """Loads a version; reads it from disk if the engine has exited while opening a handle."""
         if not self.ended:
             super().load(call, path, version, held)
             return
@@ -62,7 +62,7 @@ class ThroughMemory(Broadcast):
 
     @contextmanager
     def group(self, call: HttpCall) -> Iterator[str]:
-        """Yields an unused name: this transport needs no group."""
+        """Yields an unused name; this transport needs no group."""
         self.ranks, _ = engine_ranks(call)
         self.result(self.sender.leave())  # started before requests are paused
         try:
@@ -91,8 +91,13 @@ class ThroughMemory(Broadcast):
             self.result(self.sender.drop())
 
     def hand_over(self, call: HttpCall, order: dict[str, Any]) -> None:
-        """Passes a bucket to the engine. Raises EngineControlError; if the engine did not respond at all, this
-        transport is not used again."""
+        """Passes a bucket to the engine.
+
+        If the engine does not respond at all, this transport is not used again.
+
+        Raises:
+            EngineControlError: the engine rejected the bucket or did not respond.
+        """
         try:
             call("POST", "/update_weights_from_tensor", order)
         except EngineControlError as error:
@@ -106,7 +111,10 @@ class ThroughMemory(Broadcast):
 
 
 def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
-    """Returns the request that makes an engine load a bucket. `flush`: also flush the cache, with the last bucket."""
+    """Returns the request that makes an engine load a bucket.
+
+    `flush`: also flush the cache, with the last bucket.
+    """
     return {
         "serialized_named_tensors": handles,
         "load_format": "flattened_bucket",
@@ -119,7 +127,7 @@ class Sharer:
     """Holds the bucket that an engine is loading, and the next one."""
 
     def __init__(self) -> None:
-        # a handle by name, which any process can open
+        # handles by file name, which any process can open
         torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.held: list[list[Tensor]] = []
@@ -128,7 +136,7 @@ class Sharer:
         """Returns the handles of a bucket, one for each rank of the engine.
 
         Raises:
-            EngineError: a file that cannot be read, or an engine with more ranks than this process has GPUs.
+            EngineError: a file cannot be read, or the engine has more ranks than this process has GPUs.
         """
         if self.device == "cuda" and ranks > torch.cuda.device_count():
             raise EngineControlError(
@@ -173,7 +181,8 @@ FlattenedTensorMetadata.__module__ = METADATA_MODULE
 
 
 def serialized(flat: Tensor, bucket: Bucket) -> str:
-    """Returns SGLang's input: `flattened_tensor` and `metadata`, pickled with torch's tensor sharing, in base64."""
+    """Returns SGLang's input in base64: `flattened_tensor` and `metadata`, pickled with torch's tensor
+    sharing."""
     metadata, place = [], 0
     for entry in bucket.entries:
         end, dtype = place + entry.size, getattr(torch, entry.dtype)
@@ -189,7 +198,7 @@ def serialized(flat: Tensor, bucket: Bucket) -> str:
 
 @contextmanager
 def _known_as_sglangs() -> Iterator[None]:
-    """Makes pickle write SGLang's class name, although SGLang is not installed here."""
+    """Makes pickle write SGLang's class name, although SGLang is not installed in this Python."""
     module = ModuleType(METADATA_MODULE)
     vars(module)["FlattenedTensorMetadata"] = FlattenedTensorMetadata
     names = [METADATA_MODULE.rsplit(".", count)[0] for count in range(METADATA_MODULE.count(".") + 1)]

@@ -1,7 +1,7 @@
-"""Checks before the start whether the trainer and an engine can join one NCCL group.
+"""Checks at startup whether trainer and engine can join one NCCL group.
 
-NCCL rejects ranks of different versions ("Mismatched NCCL version detected"), but only at the first bucket of an
-update. Versions are read from the packages' metadata, so torch need not be imported.
+NCCL rejects ranks of different versions ("Mismatched NCCL version detected"), but only at the first bucket of
+an update. Versions are read from package metadata, so torch need not be imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 PREFIX = "nvidia-nccl-"
 LOCK = Path(__file__).parents[4] / "instructions" / "locks" / "sglang.txt"
-"""The packages of an SGLang installed by the instructions."""
+"""Lock file with the package versions of SGLang's installation instructions."""
 ASK_TIMEOUT = 60.0  # seconds
 QUESTION = (
     "import importlib.metadata, json; "
@@ -25,16 +25,18 @@ QUESTION = (
 
 
 def check_same_nccl(engine_python: str) -> None:
-    """Raises ConfigError if the engine's Python has another NCCL version than this one; a Python without NCCL is
-    accepted."""
+    """Raises ConfigError if the engine's Python has another NCCL version; a Python without NCCL is accepted."""
     problem = mismatch(packages(sys.executable), packages(engine_python), engine_python)
     if problem:
         raise ConfigError(problem)
 
 
 def apart_from_others(engine_python: str | None) -> str:
-    """Returns why NCCL cannot connect this trainer and external engines; "" if it can. `engine_python`: one with the
-    packages of these engines; None: those of the lock file are assumed."""
+    """Returns why NCCL cannot connect this trainer and external engines; "" if it can.
+
+    Args:
+        engine_python: a Python with these engines' packages; None: the versions of the lock file are assumed.
+    """
     theirs = packages(engine_python) if engine_python else locked_packages(LOCK)
     return difference(packages(sys.executable), theirs, engine_python or f"SGLang, by locks/{LOCK.name},")
 
@@ -47,7 +49,7 @@ def locked_packages(lock: Path) -> dict[str, str]:
 
 
 def packages(python: str) -> dict[str, str]:
-    """Returns the versions of torch and NCCL in a Python. Raises ConfigError for one that cannot be run."""
+    """Returns the versions of torch and NCCL in a Python. Raises ConfigError if it cannot be run."""
     try:
         done = subprocess.run(
             [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
@@ -59,22 +61,25 @@ def packages(python: str) -> dict[str, str]:
 
 
 def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
-    """Returns why these packages are incompatible, with the remedy; "" if they are compatible, or if one side has no
-    NCCL."""
+    """Returns why these packages are incompatible, with the remedy; "" if compatible or one side has no NCCL."""
     problem = difference(trainer, engine, where)
     if not problem:
         return ""
-    return f"{problem}; remove the flag (engines then read weights from disk), or install the same torch on both sides"
+    return (
+        f"{problem}; remove the flag (engines then read weights from disk), or install the same torch "
+        "on both sides"
+    )
 
 
 def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
-    """Returns why these packages are incompatible; "" if they are compatible, or if one side has no NCCL."""
+    """Returns why these packages are incompatible; "" if compatible or one side has no NCCL."""
     ours, theirs = nccl_of(trainer), nccl_of(engine)
     if not ours or not theirs or ours == theirs:
         return ""
     return (
-        f"--update-weight-transport nccl: the trainer has NCCL {ours} (torch {trainer.get('torch', 'unknown')}), {where} "
-        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL cannot connect different versions"
+        f"--update-weight-transport nccl: the trainer has NCCL {ours} (torch "
+        f"{trainer.get('torch', 'unknown')}), but {where} has {theirs} (torch "
+        f"{engine.get('torch', 'unknown')}), and NCCL cannot connect different versions"
     )
 
 

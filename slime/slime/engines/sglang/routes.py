@@ -1,8 +1,9 @@
-"""Weight updates of an SGLang engine, each verified.
+"""Verified weight updates of an SGLang engine.
 
-SGLang has one set of weights. `prepare` reads and checks the files without the engine; `switch` loads them into the
-engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and their
-keys and values are computed again by the new weights, so that the cache contains nothing of the old ones).
+SGLang has one set of weights. `prepare` reads and checks the files without the engine; `switch` loads them
+into the engine (see `slime.engines.sglang.transport`) while its requests are paused. With `retract` they keep
+their tokens, and their keys and values are recomputed by the new weights, so the cache contains nothing of
+the old ones.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ JOINED = (
     (r"\.experts\.\d+\.down_proj\.weight$", ".experts.w2_weight"),
     (r"\.(gate|up)_proj\.weight$", ".gate_up_proj.weight"),
 )
-"""Weight names of a folder by pattern, and the fused SGLang weight that contains them."""
+"""Patterns of weight names in a folder, and the fused SGLang weight that contains them."""
 MIXED = -1
 """Version number of an engine that holds tensors of two versions."""
 
@@ -54,7 +55,7 @@ class Proof:
 
 
 class MemoryNotes(Protocol):
-    """Identifies the process of an engine, and records which process released its GPU memory."""
+    """Identifies an engine's process, and records which process has released its GPU memory."""
 
     def process(self) -> str: ...
 
@@ -72,15 +73,15 @@ class NoNotes:
 
 
 class SGLangRoutes:
-    """Control requests to one SGLang engine, and the client's state about its weights.
+    """Control requests to one SGLang engine, and the client's knowledge of its weights.
 
     Attributes:
-        transport: brings a version into the engine.
+        transport: transfers a version to the engine.
         prepared: the version that was read and checked and is not live.
-        proven: the last version that was verified to serve.
-        doubted: (version, folder) that the engine was asked to load and that was not verified since.
-        memory: records which process released its GPU memory, for the next driver.
-        gave_back: the process whose memory this client released.
+        proven: the last version that was verified to be served.
+        doubted: (version, folder) that the engine was requested to load and that was not verified since.
+        memory: records which process has released its GPU memory, for the next driver.
+        gave_back: the process whose memory this client has released.
         limit: --weight-probe-limit.
     """
 
@@ -109,16 +110,16 @@ class SGLangRoutes:
         try:
             difference = read_artifact(self._named(call)[1]).difference(new.artifact)
         except EngineError:
-            difference = None  # the live folder was deleted, so the engine itself compares
+            difference = None  # the live folder was deleted; the engine itself compares
         if difference is not None:
             raise EngineControlError(f"{path} {difference}", REFUSED)
         self.prepared = new
         return new.artifact.checksum
 
     def switch(self, call: HttpCall, version: int) -> str:
-        """Loads the prepared version and verifies it. Does nothing if it is already verified."""
+        """Loads the prepared version and verifies it; no-op if it is already verified."""
         new = self.prepared
-        live = self.info(call)  # verifies the live version, for comparison
+        live = self.info(call)  # also verifies the live version, as the basis of comparison
         if new is None or new.version != version:
             if live.version != version or not live.checksum:
                 raise EngineControlError(f"weight_version {version} is not prepared", REFUSED)
@@ -137,7 +138,7 @@ class SGLangRoutes:
         self.prepared = None
 
     def info(self, call: HttpCall) -> EngineInfo:
-        """Returns the weights that the engine serves. `checksum` is empty if they differ from those of its folder."""
+        """Returns the weights that the engine serves; `checksum` is empty if they differ from their folder."""
         version, path = self._named(call)
         if version == MIXED:
             return EngineInfo(version, "", path, None)
@@ -156,8 +157,11 @@ class SGLangRoutes:
         return EngineInfo(version, self.proven.checksum, path, None)
 
     def release_memory(self, call: HttpCall) -> None:
-        """Releases the GPU memory, once per engine process. SGLang crashes on a second release, and on a resume without
-        a release. A process that started after the release holds its memory again."""
+        """Releases the GPU memory, once per engine process.
+
+        SGLang crashes on a second release, and on a resume without a release. A restarted process holds its
+        memory again.
+        """
         if not self.released:
             process = self.memory.process()
             call("POST", "/pause_generation", {"mode": "retract"})
@@ -166,7 +170,7 @@ class SGLangRoutes:
             self.gave_back = process
 
     def resume_memory(self, call: HttpCall) -> None:
-        """Lets the engine take its GPU memory again, if this process is the one that released it."""
+        """Lets the engine reallocate its GPU memory, if this engine process has released it."""
         if self.released:
             call("POST", "/resume_memory_occupation", {})
             call("POST", "/continue_generation", {})
@@ -207,12 +211,12 @@ def joined(name: str) -> set[str]:
 
 
 def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
-    """Compares which tensors changed in the engine with which changed on disk.
+    """Compares the tensors that changed in the engine with those that changed on disk.
 
     Some ranks may hold unchanged rows of a tensor: it counts as changed if it changed on any rank.
 
     Raises:
-        EngineControlError: one that changed on disk is still the old one in the engine.
+        EngineControlError: a tensor that changed on disk is unchanged in the engine.
     """
     changed = old.loaded.artifact.changed(new.artifact)
     moved = [key.split("/", 1) for key, digest in digests.items() if old.digests.get(key) != digest]
@@ -221,7 +225,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
             f"version {new.version}: the engine reported success, but none of its tensors changed", REFUSED
         )
     if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
-        changed.add(LM_HEAD)  # tied: an engine with a separate head must have loaded that too
+        changed.add(LM_HEAD)  # tied weights: an engine with a separate head must also have loaded the head
     changed = {one for name in changed for one in joined(name)}
     ranks, names = {rank for rank, _ in moved}, {name for _, name in moved}
     held = [key.split("/", 1) for key in digests]
@@ -250,7 +254,8 @@ def check_probe(call: HttpCall, expected: Loaded, limit: float | None = None) ->
     dtype = str(call("GET", "/server_info").get("dtype"))
     if (difference := probe.difference(scored(call, probe.ids), dtype)) is not None:
         raise EngineControlError(
-            f"version {expected.version}: {difference}: a tensor is stale, or the engine does not serve {expected.path}",
+            f"version {expected.version}: {difference}: a tensor is stale, or the engine does not "
+            f"serve {expected.path}",
             REFUSED,
         )
 
@@ -271,9 +276,7 @@ def scored(call: HttpCall, ids: list[int]) -> list[float]:
         entries = answer["meta_info"]["input_token_logprobs"][1:]
         return [float(entry[0]) for entry in entries]
     except (KeyError, TypeError, IndexError) as error:
-        raise EngineControlError(
-            f"the engine's answer has no valid input_token_logprobs: {error!r}"
-        ) from error
+        raise EngineControlError(f"the engine returned no valid input_token_logprobs: {error!r}") from error
 
 
 def _read(path: str) -> Artifact:

@@ -1,7 +1,7 @@
-"""The sending side of a broadcast: rank 0 of a group with the GPUs of one SGLang engine.
+"""Sending side of a broadcast: rank 0 of a group with the GPUs of one SGLang engine.
 
-It reads a version's folder, which the trainer has just written and which is therefore in the page cache. Calls block;
-a hanging one is freed by killing its process, which closes its connections.
+It reads a version's folder, which the trainer has just written and which is therefore in the page cache.
+Calls block; a hanging call is ended by killing this process, which closes its connections.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Meeting:
 class Sender:
     """Holds one group at a time.
 
-    `_new_process_group_helper` is private to torch, but SGLang's side uses it too: both must prefix the keys of the
-    store in the same way.
+    `_new_process_group_helper` is private to torch, but SGLang uses it too, and both must prefix the store's
+    keys in the same way.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Sender:
         self.group: Any = None
 
     def meet(self, engine_host: str, timeout: float) -> Meeting:
-        """Opens the store of the next group, on this machine's address that is nearest to the engine's machine.
+        """Opens the store of the next group on this machine's address that routes to the engine's machine.
 
         Raises:
-            EngineError: that machine has no address, or no reachable one.
+            EngineError: the engine's machine cannot be resolved or reached.
         """
         self.leave()
         host = own_address(engine_host)
@@ -64,7 +64,7 @@ class Sender:
         return Meeting(host, port, self.device)
 
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> None:
-        """Joins the group; returns once all ranks have joined (NCCL: connects at the first bucket)."""
+        """Joins the group; returns when all ranks have joined (NCCL connects at the first bucket)."""
         limit = timedelta(seconds=timeout)
         self.sends_from = self.device if backend == "nccl" else "cpu"
         self.group, _ = c10d._new_process_group_helper(
@@ -86,7 +86,7 @@ class Sender:
             torch.cuda.synchronize()
 
     def leave(self) -> None:
-        """Closes the group, if there is one, and frees the memory."""
+        """Closes the group, if any, and frees the memory."""
         if self.group is not None:
             dist.destroy_process_group(self.group)
         self.group = self.store = None
@@ -95,7 +95,7 @@ class Sender:
 
 
 def own_address(towards: str) -> str:
-    """Returns this machine's address on the route to another one, or to itself. Nothing is sent."""
+    """Returns this machine's address on the route to `towards`, without sending anything."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -1,4 +1,4 @@
-"""Loads a version into an SGLang engine while its requests wait: the engine reads it from disk, or receives it."""
+"""Transfers a version to an SGLang engine while its requests are paused: from disk, or by a sender."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ LOADING = "loading"
 
 
 class HalfLoaded(EngineControlError):
-    """The engine holds tensors of two versions. It stays paused, so that it answers no request with them."""
+    """The engine holds tensors of two versions. It stays paused, so that no request uses them."""
 
 
 class Transport(Protocol):
-    """Loads a version into one engine. `held`: it is paused already, and stays paused afterwards."""
+    """Transfers a version to one engine. `held`: the engine is already paused, and stays paused afterwards."""
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
-        """Loads a version. Raises EngineControlError: the engine has not loaded it, and serves the old one.
-        HalfLoaded: it has neither, and is paused."""
+        """Loads a version.
+
+        Raises:
+            EngineControlError: loading failed, and the engine serves the old version.
+            HalfLoaded: the engine has neither version, and is paused.
+        """
 
     def folder_of(self, label: str, named: str) -> str:
-        """Returns the folder of an engine's weights, from the reported version `label` and folder `named`."""
+        """Returns the folder of an engine's weights, from the version `label` and folder `named` that it
+        reports."""
 
 
 class Disk:
-    """The engine reads the folder, which its machine must see under the same path."""
+    """The engine reads the folder, which must have the same path on its machine."""
 
     def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
         body = {"model_path": path, "weight_version": str(version), "flush_cache": True}
@@ -44,7 +49,7 @@ class Disk:
 
 @contextmanager
 def waiting(call: HttpCall, held: bool) -> Iterator[None]:
-    """Pauses requests inside the context: none is rejected, and their keys and values are computed again by the new
+    """Pauses requests inside the context. None is rejected; keys and values are recomputed by the new
     weights."""
     call("POST", "/pause_generation", {"mode": "retract"})
     whole = True

@@ -1,4 +1,4 @@
-"""Builds the response to a client, in SGLang's format, from vLLM's outputs for one request."""
+"""Builds responses in SGLang's format from vLLM's outputs for one request."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from typing import Any
 from slime.engines.requests import GenerateRequest
 
 Entry = tuple[float | None, int, str | None]
-"""SGLang's wire triple: (log-prob or null, token id, text or null)."""
+"""SGLang's JSON triple: (log-prob or null, token id, text or null)."""
 Row = list[tuple[float, int]]
-"""Values of one position: (log-prob, id) of the token itself, then of the best or the chosen ones."""
+"""(log-prob, id) of a position's token, then of the top or requested tokens."""
 
 
 @dataclass(frozen=True)
 class Delta:
-    """The new part of an answer: `rows` are of the new tokens, `prompt_rows` (once) of the prompt, whose first has none.
+    """New part of an answer.
 
-    finish: vLLM's reason and what matched, None while it goes on. spans: of all tokens, with the last delta.
+    Attributes:
+        rows: log-probs of the new tokens.
+        prompt_rows: log-probs of the prompt tokens, sent once; the first has none.
+        finish: vLLM's reason and the matched stop; None while it continues.
+        spans: version spans of all tokens, with the last delta.
     """
 
     ids: list[int]
@@ -34,7 +38,7 @@ class Delta:
 
 
 def rows_of(flat: Any) -> list[Row]:
-    """Returns vLLM's FlatLogprobs by position."""
+    """Returns vLLM's FlatLogprobs as one row per position."""
     return [
         list(zip(flat.logprobs[start:end], flat.token_ids[start:end], strict=True))
         for start, end in zip(flat.start_indices, flat.end_indices, strict=True)
@@ -45,9 +49,9 @@ class HostedAnswer:
     """The response to one request; `snapshot` is cumulative.
 
     Args:
-        most_tokens: tokens that the client asked for; vLLM samples one if that is 0, which is left out.
-        version: the live weight version, asked when tokens come.
-        name: text of an id, for `return_text_in_logprobs`.
+        most_tokens: number of requested tokens. vLLM samples one if that is 0, which is omitted.
+        version: returns the live weight version, called when tokens arrive.
+        name: returns the text of an id, for `return_text_in_logprobs`.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class HostedAnswer:
         self.changed.set()
 
     def fail(self, message: str, status: int) -> None:
-        """Ends it with a failure in SGLang's format."""
+        """Ends the request with a failure in SGLang's format."""
         self.finish = {"type": "abort", "message": message, "status_code": status}
         self.changed.set()
 

@@ -1,8 +1,8 @@
 """Runs in vLLM's Python: checks its flags, then serves.
 
-`child.py --check FLAGS` only checks; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
-has the launcher's settings: host, port, model_path, version, checksum, device, probe_limit. A rejected flag gives one
-line on stderr and exit status 2.
+`child.py --check FLAGS` only checks; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON
+object has the launcher's settings: host, port, model_path, version, checksum, device, probe_limit. For a
+rejected flag, it prints one line on stderr and exits with status 2.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 KV_BYTES_ON_CPU = 1 << 30
-"""The same as in the embedded engine; vLLM would use nine tenths of the machine's memory, and fail if they are not
-free."""
+"""KV cache size, the same as in the embedded engine. vLLM would use nine tenths of the machine's memory, and
+fail if they are not free."""
 
 
 def refuse(message: str) -> NoReturn:
@@ -34,7 +34,7 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     except ImportError as error:
-        refuse(f"vLLM cannot be imported in {sys.executable}: {error}")
+        refuse(f"cannot import vLLM in {sys.executable}: {error}")
 
     class Flags(FlexibleArgumentParser):  # type: ignore[misc]
         def error(self, message: str) -> NoReturn:
@@ -47,8 +47,7 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
 
 
 def complete(args: Any, words: list[str], on_cpu: bool) -> None:
-    """Sets the values that our server needs, and the embedded engine's defaults; `words`: the flags that were
-    given."""
+    """Sets the values that the server needs, and the embedded engine's defaults, unless `words` set them."""
     flags = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
     args.worker_extension_cls = "slime.engines.vllm.worker.LiveWeights"
     args.disable_log_stats = True

@@ -1,4 +1,4 @@
-"""Calls vLLM's `AsyncLLM`."""
+"""Wrapper of vLLM's `AsyncLLM`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from slime.engines.requests import ModelLimits, RequestError
 from slime.engines.vllm.answers import Delta, rows_of
 
 PAUSE_MODES = {"abort": ("abort", True), "retract": ("keep", True), "in_place": ("keep", False)}
-"""vLLM's mode, and whether stored keys and values are dropped, by SGLang's mode."""
+"""vLLM's mode, and whether cached keys and values are dropped, by SGLang's mode."""
 LOOK_INTERVAL = 0.02  # seconds
 TURNS = 64
-"""Iterations of the event loop after which every output sent by vLLM has been read; it handles 128 requests in
-each."""
+"""Iterations of the event loop until every output sent by vLLM has been read; each handles 128 requests."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`compared`: number of live tensors that equal those of the files; `wrong`: names of those that differ."""
+    """Result of a comparison. `compared`: number of live tensors equal to the files; `wrong`: names of the
+    others."""
 
     compared: int
     wrong: list[str]
@@ -33,9 +33,9 @@ class HostedEngine:
     """A running AsyncLLM.
 
     Args:
-        llm: vLLM's AsyncLLM with our worker extension.
-        make_params: its SamplingParams by arguments.
-        refusals: what it raises for a request that is the client's fault.
+        llm: vLLM's AsyncLLM with this project's worker extension.
+        make_params: constructor of vLLM's SamplingParams.
+        refusals: exceptions that vLLM raises for invalid requests.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class HostedEngine:
         await self._llm.abort(rid)
 
     async def pause(self, mode: str) -> None:
-        """Returns once no step runs and all its tokens were read. Requests wait, except with mode `abort`."""
+        """Pauses, and returns when no step runs and all its tokens were read. Requests wait, except with
+        `abort`."""
         name, clear = PAUSE_MODES[mode]
         await self._llm.pause_generation(mode=name, clear_cache=clear)
         for _ in range(TURNS):
@@ -98,7 +99,7 @@ class HostedEngine:
         await self._llm.resume_generation()
 
     async def load(self, folder: str, version: int) -> None:
-        """Loads weights while nothing runs; later tokens are of `version`."""
+        """Loads weights while nothing runs; later tokens have version `version`."""
         await self._llm.collective_rpc("slime_load", args=(folder,))
         await self.name_version(version)
 
@@ -106,7 +107,7 @@ class HostedEngine:
         await self._llm.update_weight_version(str(version))
 
     async def expect(self, folder: str) -> None:
-        """Returns once all workers know the expected values of a folder's files; requests continue meanwhile."""
+        """Returns when all workers have the expected values of a folder's files; requests continue meanwhile."""
         await self._llm.collective_rpc("slime_expect", args=(folder,))
         while not all(await self._llm.collective_rpc("slime_expected", args=(folder,))):
             await asyncio.sleep(LOOK_INTERVAL)

@@ -23,7 +23,7 @@ from slime.engines.toolchain import compiler_environment
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
-UNPROVEN = "the served weights could not be compared with the trained ones"
+UNPROVEN = "the served weights cannot be verified"
 VLLM = ThirdPartyEngine(
     name="vLLM",
     key="vllm",
@@ -37,12 +37,12 @@ VLLM = ThirdPartyEngine(
         "api-key": NO_KEY,
         "worker-extension-cls": "the launcher sets its own, which loads and verifies weights",
         "logprobs-mode": "training needs log-probs at the sampling temperature, before truncation",
-        "speculative-config": "a draft model would not get the trained weights",
+        "speculative-config": "a draft model would not receive the trained weights",
         "quantization": UNPROVEN,
         "enable-lora": "adapters are merged into the weights before these are sent to the engine",
-        "data-parallel-size": "each engine is one process with weights of its own; use more engines",
+        "data-parallel-size": "each engine is one process with its own weights; use more engines",
         "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
-        "config": "pass its content as flags, which are checked",
+        "config": "pass the file's content as flags, which are checked",
     },
     common={
         "context-length": "max-model-len",
@@ -54,10 +54,10 @@ VLLM = ThirdPartyEngine(
 
 
 def serve(request: LaunchRequest) -> int:
-    """Starts vLLM, prints the ready line, waits for its exit; returns an exit status.
+    """Starts vLLM, prints the ready line, and returns its exit status.
 
     Raises:
-        ConfigError: there is nothing to serve.
+        ConfigError: there is no model or no weights to serve.
         EngineError: it exited, or serves other weights than the folder's.
     """
     first = servable_weights(request)
@@ -90,8 +90,11 @@ def serve(request: LaunchRequest) -> int:
 
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
-    """Returns the child's environment: vLLM's Python can import only this package and `claw_base`, in the folder
-    `visible`."""
+    """Returns the child's environment, in which vLLM's Python can import only this package and `claw_base`.
+
+    Args:
+        visible: folder for links to these packages.
+    """
     variables = child_environment(request.python, os.environ)
     env = {**variables, **compiler_environment(request.python, variables), "PYTHONPATH": visible}
     env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}

@@ -1,4 +1,4 @@
-"""The process that hosts vLLM: loads and verifies weights, serves the embedded engine's protocol, and exits with
+"""The process that hosts vLLM: loads and verifies weights, serves the embedded engine's protocol, exits with
 vLLM.
 
 Runs in vLLM's Python.
@@ -52,7 +52,7 @@ class VLLMServer:
 
     Args:
         about: model_path and version, for /model_info and /server_info.
-        end: ends the process, when the engine cannot serve any more.
+        end: ends the process when the engine can no longer serve.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class VLLMServer:
     async def _watch(self) -> None:
         while not self.engine.dead:
             await asyncio.sleep(WATCH_SECONDS)
-        logger.error("vLLM's engine process has ended")
+        logger.error("vLLM's engine process has exited")
         self.end()
 
     async def generate(self, request: Request) -> Response:
@@ -125,13 +125,13 @@ class VLLMServer:
         return answer, asyncio.create_task(self._read(answer, prompt, options))
 
     async def _read(self, answer: HostedAnswer, prompt: list[int], options: dict[str, Any]) -> None:
-        """Reads every token at once, because its version is known only until the next switch."""
+        """Reads every token immediately, because its version is known only until the next switch."""
         try:
             async for delta in self.engine.generate(prompt, options, answer.rid):
                 answer.add(delta)
         except RequestError as error:
             answer.fail(str(error), error.status)
-        except Exception as error:  # only this request failed; the watcher notices a broken engine
+        except Exception as error:  # only this request failed; a broken engine is detected elsewhere
             logger.exception("request %s failed", answer.rid)
             answer.fail(f"vLLM failed: {error}", 500)
         finally:
@@ -191,11 +191,11 @@ class VLLMServer:
     async def discard_weights(self, request: Request) -> Response:
         await WIRE.parse(request, EmptyRequest)
         await self.weights.discard()
-        return WIRE.answer({"success": True, "message": "nothing is prepared"})
+        return WIRE.answer({"success": True, "message": "no weights are prepared"})
 
     async def health(self, request: Request) -> Response:
         if self.engine.dead:
-            return WIRE.answer({"status": "vLLM's engine process has ended"}, 503)
+            return WIRE.answer({"status": "vLLM's engine process has exited"}, 503)
         return WIRE.answer({"status": "ok"})
 
     async def model_info(self, request: Request) -> Response:
@@ -223,14 +223,17 @@ class VLLMServer:
         return WIRE.answer({**self.about, **load})
 
 
-SEEDS = 1 << 63  # range of torch's generators; another value would end vLLM's worker
+SEEDS = 1 << 63  # range of torch's generators; other values would crash vLLM's worker
 COLDEST = 0.01
-"""vLLM raises lower temperatures to this one."""
+"""vLLM raises lower temperatures to this value."""
 
 
 def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> dict[str, Any]:
-    """Returns the arguments of vLLM's SamplingParams, with `json_schema` for its grammar. Raises RequestError for
-    options with other semantics in vLLM."""
+    """Returns the arguments of vLLM's SamplingParams, and `json_schema` for its grammar.
+
+    Raises:
+        RequestError: an option has other semantics in vLLM.
+    """
     _check(request, prompt, limits)
     params = request.sampling_params
     scored = request.return_logprob and request.logprob_start_len >= 0
@@ -260,8 +263,7 @@ def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelL
 
 
 def new_tokens(request: GenerateRequest, prompt: int, limits: ModelLimits) -> int:
-    """Returns the most tokens of the answer; 0 requests only the prompt's log-probs, for which vLLM samples one
-    token."""
+    """Returns the maximum tokens of the answer; 0 requests only the prompt's log-probs."""
     return limits.new_tokens(prompt, request.sampling_params.max_new_tokens, least=1)
 
 
@@ -281,12 +283,13 @@ def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> 
 
 
 def serve(args: Any, request: dict[str, Any], version: str) -> int:
-    """Loads the model, verifies it and serves until a signal; returns an exit status. vLLM's processes exit with it.
+    """Loads the model, verifies it and serves until a signal; returns an exit status. vLLM's processes exit
+    with it.
 
     Args:
         args: vLLM's AsyncEngineArgs.
-        request: see `child`.
-        version: vLLM's.
+        request: settings, see `child`.
+        version: vLLM's version.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
@@ -346,6 +349,6 @@ async def _listen(
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Signal handler: leaves a running load through the blocks that end vLLM. Uvicorn has its own handlers while it
-    serves."""
+    """Signal handler: unwinds a running load, so that vLLM is shut down. Uvicorn has its own handlers while
+    serving."""
     sys.exit(0)

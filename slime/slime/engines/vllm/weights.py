@@ -1,8 +1,9 @@
-"""Verified two-phase weight updates: prepare reads and checks a folder, switch loads it while all requests wait.
+"""Verified two-phase weight updates: prepare reads and checks a folder, switch loads it while requests are
+paused.
 
-vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values
-are computed again by the new weights. Before the first token of the new version, the live weights are compared with
-the files, on a CPU bit by bit, on a GPU by fingerprints computed from the files beforehand; the log-probs are
+vLLM has one set of weights. It is paused between two steps; requests keep their tokens, and their keys and
+values are recomputed by the new weights. Before the first token of the new version, the live weights are
+compared with the files: bitwise on a CPU, by fingerprints computed beforehand on a GPU. Log-probs are
 compared right after. Incorrectly loaded weights are replaced by the old ones before anything runs.
 """
 
@@ -28,7 +29,7 @@ class BrokenEngineError(WeightsError):
 
 @dataclass(frozen=True)
 class Version:
-    """A folder that was read. `checksum` is empty if other weights were found to be live."""
+    """A folder that was read. `checksum` is empty if the live weights were found to differ from it."""
 
     number: int
     path: str
@@ -38,8 +39,13 @@ class Version:
 
 
 class HostedWeights:
-    """The live version of one engine and at most one prepared version. `lock` is held while weights change; `limit`:
-    --weight-probe-limit."""
+    """The live version of one engine and at most one prepared version.
+
+    `lock` is held while weights change.
+
+    Args:
+        limit: --weight-probe-limit.
+    """
 
     def __init__(self, engine: HostedEngine, limit: float | None = None) -> None:
         self._engine, self._limit = engine, limit
@@ -49,20 +55,20 @@ class HostedWeights:
 
     @property
     def live(self) -> Version:
-        assert self._live is not None, "`prove_first` comes first"
+        assert self._live is not None, "prove_first must be called first"
         return self._live
 
     async def prove_first(self, path: str, number: int, checksum: str | None) -> None:
         """Verifies the weights that vLLM has loaded itself.
 
         Args:
-            checksum: checksum that the folder must have; None: not checked.
+            checksum: expected checksum of the folder; None: not checked.
         """
         async with self.lock:
             first = await asyncio.to_thread(read_version, path, number)
             if checksum is not None and not await asyncio.to_thread(holds, path, checksum):
                 raise WeightsError(
-                    f"{path} does not hold the weights listed in the weights file: its checksum differs"
+                    f"{path} does not contain the weights listed in the weights file: its checksum differs"
                 )
             await self._engine.name_version(number)
             await self._compare(first)
@@ -70,7 +76,7 @@ class HostedWeights:
             await self._probe()
 
     async def prepare(self, path: str, number: int) -> str:
-        """Reads and checks a version; returns its checksum. It can be repeated. Raises WeightsError."""
+        """Reads and checks a version; returns its checksum. Can be repeated. Raises WeightsError."""
         async with self.lock:
             for known in (self._live, self._prepared):
                 if known is not None and known.checksum and (known.number, known.path) == (number, path):
@@ -82,7 +88,7 @@ class HostedWeights:
                 raise WeightsError(f"{path} {difference}")
             if self._engine.tied and LM_HEAD in new.artifact.shapes:
                 raise WeightsError(
-                    f"{LM_HEAD} is tied to the embedding but {path} stores other values for it"
+                    f"{LM_HEAD} is tied to the embedding, but {path} stores different values for it"
                 )
             try:
                 await self._engine.expect(path)
@@ -92,17 +98,19 @@ class HostedWeights:
             return new.checksum
 
     async def switch(self, number: int) -> str:
-        """Makes the prepared version live and verifies it; does nothing if it already is live. Returns its checksum.
+        """Makes the prepared version live and verifies it; no-op if it already is live. Returns its checksum.
 
         Raises:
-            WeightsError: it is not prepared, or not what serves now.
-            BrokenEngineError: nothing can be served.
+            WeightsError: it is not prepared, or verification failed.
+            BrokenEngineError: neither version can be served.
         """
         async with self.lock:
             new = self._prepared
             if new is None or new.number != number:
                 if self.live.number != number or not self.live.checksum:
-                    raise WeightsError(f"weight_version {number} is not prepared, live is {self.live.number}")
+                    raise WeightsError(
+                        f"weight_version {number} is not prepared; version {self.live.number} is live"
+                    )
                 return self.live.checksum
             await self._replace(new)
             await self._probe()
@@ -113,7 +121,7 @@ class HostedWeights:
             self._prepared = None
 
     async def _replace(self, new: Version) -> None:
-        """Loads and compares a version between two steps; the old one is back after a failure."""
+        """Loads and verifies a version between two steps; restores the old one after a failure."""
         if not self._engine.paused:
             await self._engine.pause("retract")
         failure: WeightsError | None = None
@@ -134,7 +142,7 @@ class HostedWeights:
             await self._load(self.live)
         except WeightsError as worse:
             raise BrokenEngineError(
-                f"{error}; then the previous version could not be loaded again: {worse}"
+                f"{error}; then loading the previous version failed too: {worse}"
             ) from worse
 
     async def _load(self, version: Version) -> None:
@@ -167,8 +175,8 @@ class HostedWeights:
 
 
 def read_version(path: str, number: int) -> Version:
-    """Reads a version's folder. Raises WeightsError: safetensors files are not readable, a value is not finite, or the
-    model is unknown."""
+    """Reads a version's folder. Raises WeightsError: files are unreadable, values not finite, or the model is
+    unknown."""
     try:
         artifact = read_artifact(path)
         return Version(number, path, artifact, expected_probe(path), artifact.checksum)

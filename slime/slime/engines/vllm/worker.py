@@ -26,12 +26,13 @@ from slime.weights.digests import in_parallel
 
 HEAD, EMBEDDING = "lm_head", "embed_tokens"
 BIT_BY_BIT = ("cpu",)
-"""Devices that compare with the files directly, which are memory-mapped. For other devices the files would have to be
-copied again while requests wait, so fingerprints computed beforehand are compared."""
+"""Devices that compare with the memory-mapped files directly. For other devices the files would have to be
+copied while requests are paused, so precomputed fingerprints are compared."""
 KEPT = 3
-"""Number of folders whose fingerprints are cached: of the live, the next and the last version."""
+"""Number of folders with cached fingerprints: of the live, the next and the last version."""
 COLUMNS = 64
-"""Columns of a packed weight that are read back, by unit vectors: a stale tensor differs in nearly all of them."""
+"""Columns of a packed weight that are checked, by products with unit vectors: a stale tensor differs in
+nearly all."""
 
 
 WORD = 8
@@ -44,12 +45,12 @@ Fingerprint = tuple[int, int]
 
 
 def fingerprint(tensor: Tensor) -> Fingerprint:
-    """Equal for tensors of the same bytes, on whatever device, and unequal for others but by a chance below 2^-48.
+    """Returns a hash of a tensor's bytes, equal on every device; collisions have a chance below 2^-48.
 
-    Every device has the operations: the memory of a GPU is read once, and stays there. Two sums of a tensor's 8-byte
-    words modulo 2^64, each word times a random odd number (multilinear hashing: Lemire and Kaser 2014, arXiv
-    1202.4961); one sum is of the words, the other of their upper halves, so that each of the numbers in a word
-    changes many bits. They detect stale or damaged data, not forgery.
+    A GPU's memory is read once, without a copy. The hash consists of two sums of the tensor's 8-byte words
+    modulo 2^64, each word times a random odd number (multilinear hashing: Lemire and Kaser 2014, arXiv
+    1202.4961); one sum is of the words, the other of their upper halves, so that each of the numbers in a
+    word changes many bits. It detects stale or damaged data, not forgery.
     """
     flat = words(tensor)
     sums = torch.zeros(2, dtype=torch.int64, device=flat.device)
@@ -65,7 +66,7 @@ def fingerprint(tensor: Tensor) -> Fingerprint:
 
 
 def words(tensor: Tensor) -> Tensor:
-    """Returns the bytes of a tensor as flat int64: eight in each, or one in each if the size is not a multiple of
+    """Returns the bytes of a tensor as flat int64: eight per word, or one if the size is not a multiple of
     eight."""
     flat = tensor.detach().contiguous().reshape(-1)
     if flat.nbytes % WORD:
@@ -77,7 +78,7 @@ def words(tensor: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def keys(device: str) -> tuple[Tensor, Tensor]:
-    """Returns the same odd numbers on every device and in every process."""
+    """Returns random odd numbers that are equal on every device and in every process."""
     generator = torch.Generator().manual_seed(0x5EED)
     made = torch.randint(-(1 << 62), 1 << 62, (2, SPAN), generator=generator) * 2 + 1
     whole, halves = made.to(device)
@@ -98,7 +99,9 @@ class LiveWeights:
 
         sampler = self.model_runner.sampler
         if not isinstance(sampler, Sampler):
-            raise TypeError(f"this vLLM uses the sampler {type(sampler)}, whose log-probs cannot be scaled")
+            raise TypeError(
+                f"this vLLM uses the sampler {type(sampler)}, which cannot be extended with scaled log-probs"
+            )
         sampler.__class__ = scaled(type(sampler))
 
     def slime_load(self, folder: str) -> None:
@@ -108,7 +111,7 @@ class LiveWeights:
         tie_head(self.model_runner.get_model(), self._slime_tied())
 
     def slime_expect(self, folder: str) -> None:
-        """Starts to compute the expected values of a folder's files; requests continue meanwhile."""
+        """Starts computing the expected values of a folder's files; requests continue meanwhile."""
         model = self.model_runner.get_model()
         expected, done = Wanted(model, read_tensors(folder), self._slime_tied()), Future[None]()
         self.slime_known.pop(folder, None)
@@ -118,14 +121,15 @@ class LiveWeights:
         threading.Thread(target=_expect, args=(model, expected, done), daemon=True).start()
 
     def slime_expected(self, folder: str) -> bool:
-        """Returns whether that is finished. Raises an error that occurred meanwhile."""
+        """Returns whether the computation is finished. Raises an error that occurred meanwhile."""
         done = self.slime_known[folder][1]
         if done.done():
             done.result()
         return done.done()
 
     def slime_compare(self, folder: str) -> dict[str, Any]:
-        """Compares live tensors with a folder. `compared`: number of equal ones; `wrong`: names of those that differ."""
+        """Compares live tensors with a folder: `compared` is the number of equal ones, `wrong` the names of
+        the others."""
         model = self.model_runner.get_model()
         known = self.slime_known.get(folder)
         expected = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]
@@ -153,8 +157,11 @@ def read_tensors(folder: str) -> dict[str, Tensor]:
 
 
 def tie_head(model: nn.Module, tied: bool) -> None:
-    """Restores the tied head's weight to the embedding's. A CPU computes with a packed copy of it, which vLLM's
-    reload does not update: it loads only the embedding, and considers the head complete."""
+    """Restores the tied head's weight to the embedding's.
+
+    A CPU computes with a packed copy of it, which vLLM's reload does not update: it loads only the embedding,
+    and considers the head complete.
+    """
     modules = dict(model.named_modules())
     heads = [module for name, module in modules.items() if _leaf(name) == HEAD]
     embeddings = [module for name, module in modules.items() if _leaf(name) == EMBEDDING]
@@ -167,7 +174,7 @@ def tie_head(model: nn.Module, tied: bool) -> None:
 
 
 class Wanted:
-    """The tensors of an artifact under vLLM's names: some are renamed, some are joined to one."""
+    """The tensors of an artifact under vLLM's names: some are renamed, some are joined."""
 
     def __init__(self, model: Any, tensors: Mapping[str, Tensor], tied: bool) -> None:
         mapper = getattr(model, "hf_to_vllm_mapper", None)
@@ -184,7 +191,8 @@ class Wanted:
             self._parts |= dict.fromkeys((f"{HEAD}.weight", f"language_model.{HEAD}.weight"), shared[0])
 
     def __getitem__(self, live: str) -> list[Tensor]:
-        """Returns its parts, in order along their first dimension; [] if no file has it under a known name."""
+        """Returns a live tensor's parts, in order of their first dimension; [] if no file has it under a
+        known name."""
         parts = self._parts.get(live, {})
         if len(parts) == 1:
             return list(parts.values())
@@ -201,7 +209,7 @@ class Wanted:
         return fingerprints
 
     def _joint(self, name: str) -> str:
-        """`...self_attn.q_proj.weight` -> `...self_attn.qkv_proj.weight`"""
+        """Maps `...self_attn.q_proj.weight` to `...self_attn.qkv_proj.weight`, for example."""
         path, _, leaf = _module(name).rpartition(".")
         joint = next(
             (joint for joint, parts in self._joined.items() if leaf in parts and len(parts) > 1), leaf
@@ -210,8 +218,8 @@ class Wanted:
 
 
 def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], list[str]]:
-    """Returns the names of a module's own tensors that are right and that are wrong; shards and unknown names are in
-    neither."""
+    """Returns the names of a module's own tensors that are equal, and that differ. Shards and unknown names
+    are skipped."""
     right: list[str] = []
     wrong: list[str] = []
     for kind, live in module.named_parameters(recurse=False):
@@ -224,9 +232,10 @@ def compare(name: str, module: nn.Module, expected: Wanted) -> tuple[list[str], 
 
 
 def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[bool]:
-    """Yields whether the stored tensor and the packed copy used for computing, if any, have the expected values.
+    """Yields whether the stored tensor, and the packed copy used in computation, have the expected values.
 
-    They are compared in place, part by part: nothing is concatenated, and no live tensor is moved to another device.
+    They are compared in place, part by part: nothing is concatenated, and no live tensor is moved to another
+    device.
     """
     parts = expected[full]
     first, rows = parts[0], sum(map(len, parts))
@@ -242,7 +251,8 @@ def _views(module: Any, full: str, live: Tensor, expected: Wanted) -> Iterator[b
 
 
 def _computed_with(module: Any, dtype: torch.dtype, parts: list[Tensor]) -> Iterator[bool]:
-    """Reads back columns of a packed weight: its product with a unit vector is exactly the column."""
+    """Yields whether columns of a packed weight are correct: its product with a unit vector is exactly the
+    column."""
     rows, width = sum(map(len, parts)), parts[0].shape[1]
     columns = torch.arange(0, width, max(1, width // COLUMNS))
     units = torch.zeros(len(columns), width, dtype=dtype)
@@ -265,7 +275,7 @@ LOOK_SECONDS = 0.5
 
 
 def end_with(server: int) -> None:
-    """Called in a worker: makes it, and its parent engine process, exit after the process `server`.
+    """Makes this worker and its parent engine process exit after the process `server`.
 
     vLLM's engine process would outlive a killed server.
     """
@@ -284,12 +294,11 @@ def _watch(watched: psutil.Process, family: list[int]) -> None:
 
 
 def scaled(sampler: type[Any]) -> type[Any]:
-    """vLLM's sampler class with log_softmax(penalised and biased logits / temperature) as its log-probs; greedy rows are
-    not scaled.
+    """Returns vLLM's sampler class with log-probs at the sampling temperature; greedy rows are not scaled.
 
-    These are the log-probs of trainer and embedded engine: scaled by temperature, before truncation. vLLM offers the
-    model's own (temperature 1) or those after top-k and top-p, whose sum over the kept tokens is 1; neither can be
-    compared with what a trainer computes for a sampled token.
+    These are log_softmax(penalised and biased logits / temperature) before truncation, as in trainer and
+    embedded engine. vLLM offers the model's own (temperature 1) or those after top-k and top-p, whose sum
+    over the kept tokens is 1; neither can be compared with the trainer's.
     """
 
     class ScaledLogProbs(sampler):  # type: ignore[misc]

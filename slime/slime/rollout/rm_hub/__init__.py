@@ -1,7 +1,8 @@
-"""The reward hub: computes a sample's reward.
+"""Computes rewards of samples.
 
-`--custom-rm-path` names a custom function; otherwise `--rm-type`, or the sample's `metadata["rm_type"]`, names a
-built-in one. `boxed_NAME` passes the last boxed answer of the response to NAME instead of the response.
+`--custom-rm-path` selects a custom function; otherwise `--rm-type`, or the sample's `metadata["rm_type"]`,
+selects a built-in one. `boxed_NAME` passes the last boxed answer of the response to NAME instead of the
+response.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
     """Returns the reward of one sample.
 
     Raises:
-        RewardError: it hung, raised or is not finite; the message names the sample, and `reward_failures` has counted it.
-        ConfigError: there is no such reward, or too many failed one after another.
+        RewardError: it timed out, raised or is not finite; the message names the sample, and it was counted.
+        ConfigError: the reward does not exist, or too many consecutive ones failed.
     """
     path = custom_path(args, sample)
     if path is not None:
@@ -71,12 +72,13 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
 async def batched_async_rm(
     args: GenerationSide, samples: Sequence[Sample], **keywords: object
 ) -> list[float | dict[str, Any]]:
-    """Returns the rewards of several samples, in order; a custom function with a parameter `samples` gets all at
-    once.
+    """Returns the rewards of several samples, in order.
+
+    A custom function with a parameter `samples` gets all at once.
 
     Raises:
-        RewardError: one of them failed, or the function gave another number of rewards.
-        ConfigError: as `async_rm`.
+        RewardError: one of them failed, or the function returned another number of rewards.
+        ConfigError: like `async_rm`.
     """
     samples = list(samples)
     paths = {custom_path(args, sample) for sample in samples}
@@ -101,39 +103,38 @@ async def batched_async_rm(
 
 async def _wrong_count(values: object, expected: int) -> None:
     count = len(values) if isinstance(values, list | tuple) else type(values).__name__
-    raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {count}")
+    raise ValueError(f"it must return a list of {expected} rewards, one per sample, but returned {count}")
 
 
 def custom_path(args: RewardArguments, sample: Sample) -> str | None:
-    """Returns `sample.custom_rm_path` or --custom-rm-path."""
+    """Returns `sample.custom_rm_path`, else --custom-rm-path."""
     path: str | None = sample.custom_rm_path or args.custom_rm_path
     return path
 
 
 def rm_type_of(args: RewardArguments, sample: Sample) -> str:
-    """Returns `metadata["rm_type"]` or --rm-type.
+    """Returns `metadata["rm_type"]`, else --rm-type.
 
     Raises:
-        ConfigError: neither, or one that does not exist.
+        ConfigError: neither is set, or it does not exist.
     """
     kind = str(sample.metadata.get("rm_type") or args.rm_type or "").strip()
     if not kind:
         raise ConfigError(
-            f"sample {sample.index!r} has no reward: give --rm-type, --custom-rm-path, or metadata.rm_type in the data"
+            f"sample {sample.index!r} has no reward: set --rm-type, --custom-rm-path, or "
+            "metadata.rm_type in the data"
         )
     check_rm_type(kind, args.rm_url)
     return kind
 
 
 def check_rm_type(kind: str, url: str | None) -> None:
-    """Raises ConfigError for an unknown reward, or one without its server."""
+    """Raises ConfigError for an unknown reward, or for remote_rm without --rm-url."""
     name = kind.removeprefix(BOXED)
     if name not in RM_TYPES:
-        raise ConfigError(
-            f"reward type {kind!r} does not exist; there are {', '.join(RM_TYPES)}, and {BOXED}NAME"
-        )
+        raise ConfigError(f"unknown reward type {kind!r}; known: {', '.join(RM_TYPES)}, and {BOXED}NAME")
     if name == "remote_rm" and not url:
-        raise ConfigError("reward type remote_rm needs --rm-url")
+        raise ConfigError("--rm-type remote_rm needs --rm-url")
 
 
 async def _built_in(args: GenerationSide, kind: str, sample: Sample) -> Any:
@@ -145,6 +146,6 @@ async def _built_in(args: GenerationSide, kind: str, sample: Sample) -> Any:
 
 
 def random_reward(args: DataArguments, sample: Sample) -> float:
-    """Returns 0.0 or 1.0 at random, reproducible for --rollout-seed, sample and response; teaches nothing."""
+    """Returns 0.0 or 1.0 at random, reproducible for --rollout-seed, sample and response; for tests."""
     dice = random.Random(f"{args.rollout_seed} {sample.group_index} {sample.index} {sample.response}")
     return float(dice.randint(0, 1))

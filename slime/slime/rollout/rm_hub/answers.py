@@ -1,4 +1,4 @@
-"""Final answers in texts: their position, their notation, and when two are trivially equal."""
+"""Extracts and normalizes final answers in texts, and compares them without algebra."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _THOUSANDS = re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
 _NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?$")
 _RATIO = re.compile(r"^([+-]?\d+)/(\d+)$")
 _LONGEST_NUMBER = 400
-"""Characters; a longer run of digits is compared as text."""
+"""Number of characters; longer runs of digits are compared as text."""
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns the content of the last ``\\boxed{...}`` (or ``\\fbox``) of a text, with braces inside; None without
-    one."""
+    """Returns the content of the last ``\\boxed{...}`` (or ``\\fbox``) of a text, with nested braces; None
+    without one."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
@@ -34,13 +34,13 @@ def last_boxed(text: str) -> str | None:
 
 
 def _unbraced(text: str, start: int) -> str | None:
-    """Returns the short form: a backslash, boxed, a space and one word."""
+    """Returns the word after ``\\boxed `` without braces."""
     match = re.match(r"\\f?boxed\s+([^\s$]+)", text[start:])
     return match.group(1) if match else None
 
 
 def after_thinking(text: str) -> str | None:
-    """Returns the part of a response after its reasoning; None if the reasoning does not end."""
+    """Returns the part of a response after its reasoning; None if the reasoning has no end."""
     for mark in ("</think>", "###Response"):
         if mark in text:
             return text.rsplit(mark, 1)[1]
@@ -48,15 +48,17 @@ def after_thinking(text: str) -> str | None:
 
 
 def labels_of(label: object) -> list[str]:
-    """Returns the right answers of a sample as texts: one, or any of a list; one in a box is taken out of it. An
-    empty one is ignored, because it would make an empty answer right."""
+    """Returns the correct answers of a sample as texts, without boxes.
+
+    Empty ones are ignored, because they would make an empty answer correct.
+    """
     several = label if isinstance(label, list | tuple) else [label]
     texts = [str(one).strip() for one in several if one is not None]
     return [last_boxed(text) or text for text in texts if text]
 
 
 def normal(answer: str) -> str:
-    """Returns an answer without irrelevant parts: spacing, dollar signs, text commands, a final full stop."""
+    """Returns an answer without spacing, dollar signs, text commands and a final full stop."""
     text = answer.strip().strip("$").strip()
     text = _WRAPPED.sub(r"\1", text)
     for written, meant in (("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\left", ""), ("\\right", "")):
@@ -84,7 +86,7 @@ def as_number(answer: str) -> Fraction | None:
 
 
 def plainly_same(answer: str, label: str) -> bool | None:
-    """Returns whether two answers are equal as numbers or text; None if algebra must decide.
+    """Returns whether two answers are equal as numbers or text; None if this needs algebra.
 
     Words are compared as words: to algebra, "dog" and "god" are the same product of letters.
     """

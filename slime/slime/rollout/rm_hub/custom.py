@@ -25,11 +25,11 @@ Kind = Literal["sample", "samples", "model"]
 
 @dataclass(frozen=True)
 class CustomReward:
-    """A reward of the user's.
+    """A custom reward.
 
     Attributes:
-        function: as it was found; of a reward model its `score`.
-        kind: what it takes: one sample, a list of them, or three texts.
+        function: the loaded function; for a reward model its `score`.
+        kind: its input: one sample, a list of samples, or three texts.
     """
 
     path: str
@@ -38,10 +38,10 @@ class CustomReward:
 
 
 def load_custom_reward(args: object, path: str) -> CustomReward:
-    """Loads it; a reward model is created once for each path and process.
+    """Loads a custom reward; a reward model is created once per path and process.
 
     Raises:
-        ConfigError: it has neither of the signatures, or a model that has no `score` or cannot be made.
+        ConfigError: the signature is unknown, or a reward model has no `score` or cannot be created.
     """
     function = load_path("custom_rm_path", path)
     call = call_of(HOOKS["custom_rm_path"], function, path)
@@ -62,11 +62,12 @@ def _model(path: str, make: Callable[..., object], args: object) -> Any:
                 model = make(reward_config(args))
             except Exception as error:
                 raise ConfigError(
-                    f"--custom-rm-path {path} could not make its reward model: {error!r}"
+                    f"--custom-rm-path {path}: creating the reward model failed: {error!r}"
                 ) from error
             if not callable(getattr(model, "score", None)):
                 raise ConfigError(
-                    f"--custom-rm-path {path} made a {type(model).__name__} without score(prompt, response, next_state)"
+                    f"--custom-rm-path {path} returned a {type(model).__name__} without "
+                    "score(prompt, response, next_state)"
                 )
             _models[path] = model
         return _models[path]
@@ -85,13 +86,13 @@ def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[An
 
 
 def next_state_of(sample: Sample) -> str:
-    """Returns the text after the response: `metadata["next_state"]`, else the label, as text; "" without either."""
+    """Returns the text after the response: `metadata["next_state"]`, else the label; "" without either."""
     state = sample.metadata.get("next_state", sample.label)
     return "" if state is None else as_text(state)
 
 
 def as_text(value: object) -> str:
-    """Returns chat messages as lines "role: content"; other values by str()."""
+    """Returns chat messages as lines "role: content"; converts other values by str()."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) and value and all(isinstance(one, Mapping) for one in value):
@@ -100,7 +101,7 @@ def as_text(value: object) -> str:
 
 
 def accepted_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> dict[str, Any]:
-    """Returns those of `keywords` that the function accepts."""
+    """Returns the `keywords` that the function accepts."""
     while isinstance(function, functools.partial):
         function = function.func
     parameters = inspect.signature(function).parameters

@@ -1,4 +1,5 @@
-"""Compares answers by algebra in processes that can be killed, because some expressions never end."""
+"""Compares answers by algebra in worker processes with a time limit, because some expressions never
+finish."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ WORKER = Path(__file__).with_name("grader_worker.py")
 START_SECONDS = 60.0
 ANSWER_SECONDS = 12.0  # more than the worker's own limits, three times 3 s
 LONGEST = 2000
-"""Characters; a longer answer counts as wrong."""
+"""Maximum number of characters; a longer answer counts as wrong."""
 
 
 class _Worker:
-    """One process; used by one thread at a time."""
+    """One worker process; used by one thread at a time."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -38,10 +39,10 @@ class _Worker:
         )
         if self._read(START_SECONDS) is None:
             self.close()
-            raise RewardError("the answer grader did not start; is math-verify installed?")
+            raise RewardError("the answer grader could not start; check that math-verify is installed")
 
     def same(self, answer: str, label: str) -> bool | None:
-        """Returns the comparison; None if the process did not answer in time and was killed."""
+        """Returns whether both are equal; None if the process timed out and was killed."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"answer": answer, "label": label}).encode() + b"\n")
@@ -52,7 +53,7 @@ class _Worker:
         return None if line is None else bool(json.loads(line)["same"])
 
     def _read(self, seconds: float) -> bytes | None:
-        """Returns a complete line, or None after the time-out or the end of the process."""
+        """Returns a complete line; None after the time-out or the process's exit."""
         assert self.process.stdout is not None
         stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
         ready = select.poll()  # select() does not support descriptors above 1,023, and a busy server has more
@@ -74,7 +75,7 @@ class _Worker:
 
 
 class Grader:
-    """Up to `size` worker processes, started on demand; they end with this process."""
+    """Up to `size` worker processes, started on demand; they exit with this process."""
 
     def __init__(self, size: int) -> None:
         self.idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
@@ -82,7 +83,7 @@ class Grader:
             self.idle.put(None)
 
     def same(self, answer: str, label: str) -> bool:
-        """Returns whether the two are equal; an answer that cannot be decided in time is wrong.
+        """Returns whether both are equal; an answer that cannot be decided in time counts as wrong.
 
         Raises:
             RewardError: no worker could be started.
@@ -95,7 +96,7 @@ class Grader:
                 worker = _Worker()
             equal = worker.same(answer, label)
             if equal is None:
-                logger.warning("%.80r could not be compared with %.80r; it counts as wrong", answer, label)
+                logger.warning("%.80r could not be compared with %.80r and counts as wrong", answer, label)
                 worker.close()
                 worker = None
             return bool(equal)
@@ -103,7 +104,7 @@ class Grader:
             self.idle.put(worker)
 
     def close(self) -> None:
-        """Ends the idle workers."""
+        """Stops the idle workers."""
         while not self.idle.empty():
             worker = self.idle.get()
             if worker is not None:

@@ -1,7 +1,8 @@
-"""A process that compares two mathematical answers by algebra; started and, if it hangs, killed by `grader`.
+"""Worker process that compares two mathematical answers by algebra.
 
-Reads lines of JSON {"answer", "label"} and writes {"same": true | false}. It is run as a file and imports nothing of
-slime, so that it starts fast. Comparison and LaTeX parsing use the library math-verify.
+Started by `grader`, which kills it if it hangs. Reads lines of JSON {"answer", "label"} and writes {"same":
+true | false}. It is run as a file and imports nothing of slime, so that it starts fast. Comparison and LaTeX
+parsing use the library math-verify.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import sys
 from math_verify import parse, verify
 
 SECONDS = 3
-"""Time limit for parsing each side and for comparing them."""
+"""Time limit in seconds for parsing each side and for comparing them."""
 MEMORY = 4 << 30
-"""Bytes of address space; a number like 9^(9^9) must not exhaust the machine."""
+"""Bytes of address space; a number like 9^(9^9) must not exhaust the machine's memory."""
 
 
 def same(answer: str, label: str) -> bool:
-    """Returns whether both texts, written in LaTeX or plainly, mean the same; decimals are compared to 6 digits."""
+    """Returns whether two answers in LaTeX or plain text are equal; decimals are compared to 6 digits."""
     expected = parse(f"${label}$", parsing_timeout=SECONDS, raise_on_error=False)
     parsed = parse(f"${answer}$", parsing_timeout=SECONDS, raise_on_error=False)
     return bool(verify(expected, parsed, timeout_seconds=SECONDS, raise_on_error=False))

@@ -1,8 +1,8 @@
-"""A guard between slime and a reward function: a time limit, threads, a check of the value.
+"""Protects a rollout from reward functions: time limit, threads, and a check of the value.
 
-A reward function that hangs, raises or returns no finite value causes a `RewardError` that names its sample; the
-rollout continues without the sample. After consecutive failures without any success, the run ends: the function is
-broken.
+A reward function that times out, raises or returns no finite value causes a `RewardError` that names its
+sample; the rollout continues without the sample. After too many consecutive failures the run ends, because
+the function is broken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slime.flags.sides import GenerationSide
 
 LONGEST_CAUSE = 300
-"""Characters of a function's own message that an error repeats."""
+"""Maximum characters of a function's message in an error."""
 
 
 async def guarded(
@@ -32,8 +32,8 @@ async def guarded(
     """Returns the result of `call` within --rollout-reward-timeout seconds.
 
     Raises:
-        RewardError: it did not; the message names the reward and the samples.
-        ConfigError: too many failures in a row, or one that `call` raised itself.
+        RewardError: the call failed or timed out; the message names the reward and the samples.
+        ConfigError: there were too many consecutive failures, or `call` raised it.
     """
     where = f"{name} for {_named(samples)}"
     limit = args.rollout_reward_timeout
@@ -42,17 +42,18 @@ async def guarded(
     except ConfigError:
         raise
     except TimeoutError:
-        _fail(args, "timeout", f"{where}: no answer in {limit:g} s")
+        _fail(args, "timeout", f"{where}: no result within {limit:g} s")
     except RewardError as error:
         _fail(args, "error", f"{where}: {error}", error)
-    except Exception as error:  # any exception of a user's function affects its sample, not the run
+    except Exception as error:  # exceptions of users' functions affect only their samples, not the run
         cause = f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]
         _fail(args, "error", f"{where} raised {cause}", error)
 
 
 def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
-    """Returns the reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are
-    numbers.
+    """Returns the reward as a float, or as a dictionary whose numbers are finite.
+
+    Scalars of numpy and torch are accepted.
 
     Raises:
         RewardError: it is neither.
@@ -63,10 +64,10 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
         number = _plain(number)
         wrong = isinstance(number, float | int) and not math.isfinite(number)
         if wrong or (not isinstance(value, Mapping) and not isinstance(number, float | int)):
-            _fail(args, "value", f"{name} for {_named([sample])} gave {value!r}, not a finite number")
+            _fail(args, "value", f"{name} for {_named([sample])} returned {value!r}, not a finite number")
     if isinstance(value, Mapping):
         if not value:
-            _fail(args, "value", f"{name} for {_named([sample])} gave no reward in its dictionary")
+            _fail(args, "value", f"{name} for {_named([sample])} returned a dictionary without a reward")
         reward_failures.good()
         return {str(key): _plain(one) for key, one in value.items()}
     reward_failures.good()
@@ -74,7 +75,7 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
 
 
 def _plain(value: object) -> Any:
-    """Returns an array or tensor of one number as that number; other values unchanged."""
+    """Returns an array or tensor of one element as a number; other values unchanged."""
     if not hasattr(value, "item") or not hasattr(value, "size"):
         return value
     count = value.numel() if hasattr(value, "numel") else value.size
@@ -93,10 +94,11 @@ def _named(samples: list[Sample]) -> str:
 
 
 class UserThreads:
-    """Runs users' functions outside the rollout's event loop: blocking ones in a thread each, async ones in a second
-    loop. A function that blocks by mistake cannot freeze all requests.
+    """Runs users' functions outside the rollout's event loop, so that blocking ones cannot freeze all
+    requests.
 
-    At most `limit` run concurrently; one that hangs keeps its slot. The threads end with the process.
+    Blocking functions run in a thread each, async ones in a second loop. At most `limit` run concurrently;
+    one that hangs keeps its slot. The threads exit with the process.
     """
 
     def __init__(self, limit: int) -> None:

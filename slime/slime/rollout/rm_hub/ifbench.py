@@ -13,11 +13,11 @@ from slime.rollout.rm_hub.instructions import CHECKS
 def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
     """Returns 1.0 if the response after its reasoning follows every instruction, else 0.0.
 
-    `metadata["instruction_id_list"]` names them, `metadata["kwargs"]` has the arguments of each, as in the data sets
-    IFEval and IFBench.
+    `metadata["instruction_id_list"]` lists them, `metadata["kwargs"]` has the arguments of each, as in the
+    data sets IFEval and IFBench.
 
     Raises:
-        RewardError: no instructions, one that cannot be checked here, or one whose arguments are missing.
+        RewardError: instructions or their arguments are missing, or an instruction is not supported.
     """
     names = metadata.get("instruction_id_list")
     if not isinstance(names, Sequence) or isinstance(names, str) or not names:
@@ -28,8 +28,8 @@ def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         raise RewardError(
-            f"ifbench cannot check {', '.join(unknown)}: text alone does not decide it; remove such prompts, "
-            f"or use --custom-rm-path. It can check {', '.join(CHECKS)}"
+            f"ifbench does not support {', '.join(unknown)}, which text alone does not decide; "
+            f"remove such prompts, or use --custom-rm-path. Supported: {', '.join(CHECKS)}"
         )
     final = (after_thinking(response) or response).strip()
     return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, parameters, strict=True)))
@@ -40,4 +40,4 @@ def _follows(text: str, name: str, parameters: Mapping[str, object] | None) -> b
     try:
         return CHECKS[name](text, known)
     except KeyError as error:
-        raise RewardError(f"instruction {name} lacks its argument {error}") from error
+        raise RewardError(f"instruction {name}: argument {error} is missing") from error

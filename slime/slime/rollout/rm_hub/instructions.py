@@ -1,8 +1,8 @@
 """Checks of IFEval's and IFBench's instructions: functions of a response and the instruction's arguments.
 
-Names and arguments are those of the data sets (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv 2507.02833),
-checked strictly. Instructions that need a language detector, a tagger, syllables or a list of names are not
-supported.
+Names and arguments are those of the data sets (Zhou et al., arXiv 2311.07911; Pyatkin et al., arXiv
+2507.02833), checked strictly. Instructions that need a language detector, a tagger, syllables or a list of
+names are not supported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def paragraphs(text: str, mark: str = r"\n\s*\n") -> list[str]:
 
 
 def related(count: int, relation: str | None, bound: int) -> bool:
-    """Compares a count with a bound by a relation of the data sets: `at least` (the default) or `less than`."""
+    """Compares a count with a bound by a relation of the data sets: `at least` (default) or `less than`."""
     return count < bound if relation == "less than" else count >= bound
 
 

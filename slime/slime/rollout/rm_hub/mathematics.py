@@ -1,4 +1,4 @@
-"""Rewards for mathematics: `math`, `deepscaler` and `dapo`. Synchronous; each may take seconds."""
+"""Rewards for mathematics: `math`, `deepscaler` and `dapo`. They block, each for up to seconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, 
 from slime.rollout.rm_hub.grader import grader
 
 DAPO_TAIL = 300
-"""Characters at the end of a response that DAPO searches for the answer."""
+"""Number of characters at the end of a response in which DAPO searches for the answer."""
 _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 
 
 def is_right(answer: str, label: object) -> bool:
-    """Returns whether `answer` equals the label (or one of several): as a number, as text, else by algebra."""
+    """Returns whether `answer` equals one of the labels: as a number, as text, else by algebra."""
     for right in labels_of(label):
         same = plainly_same(answer, right)
         if same if same is not None else grader().same(answer, right):
@@ -23,15 +23,16 @@ def is_right(answer: str, label: object) -> bool:
 
 
 def math_reward(response: str, label: object) -> float:
-    """Returns 1.0 if the last boxed answer, or the response itself without one, is right; else 0.0."""
+    """Returns 1.0 if the last boxed answer, or the whole response without one, is correct; else 0.0."""
     boxed = last_boxed(response)
     return float(is_right(response if boxed is None else boxed, label))
 
 
 def deepscaler_reward(response: str, label: object) -> float:
-    """Returns 1.0 for a right boxed answer after the end of the reasoning (``</think>`` or ``###Response``).
+    """Returns 1.0 for a correct boxed answer after the end of the reasoning (``</think>`` or
+    ``###Response``).
 
-    Thoughts that do not end, or an answer that is not boxed, are worth 0.0 (Luo et al., DeepScaleR, 2025).
+    Reasoning without an end, or an answer without a box, gets 0.0 (Luo et al., DeepScaleR, 2025).
     """
     final = after_thinking(response)
     boxed = None if final is None else last_boxed(final)
@@ -39,9 +40,10 @@ def deepscaler_reward(response: str, label: object) -> float:
 
 
 def dapo_reward(response: str, label: object) -> dict[str, Any]:
-    """Returns {"score": 1.0 or -1.0, "acc": right or not, "pred": the answer} from the last ``Answer:`` near the end.
+    """Returns {"score": 1.0 or -1.0, "acc": correct or not, "pred": the answer} from the last ``Answer:``
+    near the end.
 
-    Numbers are compared by value, all else as text; no algebra (Yu et al., DAPO, arXiv 2503.14476).
+    Numbers are compared by value, others as text, without algebra (Yu et al., DAPO, arXiv 2503.14476).
     """
     answers = _DAPO_ANSWER.findall(response[-DAPO_TAIL:])
     answer = answers[-1].strip() if answers else ""

@@ -1,4 +1,4 @@
-"""`remote_rm`: rewards from a custom HTTP server."""
+"""`remote_rm`: rewards from an HTTP server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient
 
 
 async def remote_reward(args: GenerationSide, sample: Sample) -> Any:
-    """POSTs {"prompt", "response", "label"} to --rm-url; the answer is a number or an object of numbers.
+    """Sends {"prompt", "response", "label"} to --rm-url; the response is a number or an object of numbers.
 
-    A connection that fails and the statuses 408, 425, 429 and 5xx are tried again, up to --rm-retries times and within
-    --rollout-reward-timeout seconds altogether.
+    Connection errors and the statuses 408, 425, 429 and 5xx are retried, up to --rm-retries times and within
+    --rollout-reward-timeout seconds in total.
 
     Raises:
-        RewardError: no answer that can be used.
+        RewardError: there is no valid response.
     """
     assert args.rm_url is not None
     until = time.monotonic() + (args.rollout_reward_timeout or float("inf"))
@@ -48,18 +48,18 @@ async def remote_reward(args: GenerationSide, sample: Sample) -> Any:
             trouble = f"{type(error).__name__} {error}".strip()
         pause = FIRST_PAUSE * 2**attempt * (1 + random.random())
         if attempt == args.rm_retries or time.monotonic() + pause > until:
-            raise RewardError(f"{args.rm_url} failed {attempt + 1} times; the last time: {trouble}")
+            raise RewardError(f"{args.rm_url} failed {attempt + 1} times; last error: {trouble}")
         await asyncio.sleep(pause)
     raise AssertionError("unreachable")
 
 
 def _reward(args: RewardArguments, answer: httpx.Response) -> Any:
     if answer.status_code != 200:
-        raise RewardError(f"{args.rm_url} answered {answer.status_code}: {answer.text[:200]}")
+        raise RewardError(f"{args.rm_url} returned status {answer.status_code}: {answer.text[:200]}")
     try:
         return answer.json()
     except ValueError as error:
-        raise RewardError(f"{args.rm_url} returned no JSON: {answer.text[:200]}") from error
+        raise RewardError(f"{args.rm_url} returned invalid JSON: {answer.text[:200]}") from error
 
 
 def _client(args: RewardArguments) -> httpx.AsyncClient:

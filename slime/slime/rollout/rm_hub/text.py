@@ -27,10 +27,10 @@ def words_of(text: str) -> list[str]:
 
 
 def f1_reward(response: str, label: object) -> float:
-    """Overlap of the words of response and label, harmonic mean of precision and recall, 0 to 1.
+    """Returns the F1 score of words shared by response and label, 0 to 1.
 
-    The best of several labels counts. Yes, no and noanswer are right or wrong as a whole (Rajpurkar et al., SQuAD,
-    arXiv 1606.05250; Yang et al., HotpotQA, arXiv 1809.09600).
+    The best of several labels counts. Yes, no and noanswer are correct or wrong as a whole (Rajpurkar et al.,
+    SQuAD, arXiv 1606.05250; Yang et al., HotpotQA, arXiv 1809.09600).
     """
     return max((_f1(words_of(response), words_of(right)) for right in labels_of(label)), default=0.0)
 
@@ -44,13 +44,14 @@ def _f1(answer_words: list[str], right: list[str]) -> float:
 
 
 def gpqa_reward(response: str, label: object, metadata: Mapping[str, Any]) -> float:
-    """1.0 if the response chooses the right letter, or has no letter and ends with the text of that choice.
+    """Returns 1.0 if the response chooses the correct letter, or has no letter and ends with the text of that
+    choice.
 
-    The right choice is `metadata["correct_letter"]`, or the label: a letter, a number from 0, or a choice's text.
-    `metadata["choices"]` (list, or texts by letter) is needed for the last two.
+    The correct choice is `metadata["correct_letter"]`, or the label: a letter, a number from 0, or a choice's
+    text. `metadata["choices"]` (list, or texts by letter) is needed for the last two.
 
     Raises:
-        RewardError: the sample does not name the right choice.
+        RewardError: the sample does not define the correct choice.
     """
     choices = _choices(metadata.get("choices"))
     right = _right_letter(label, metadata, choices)

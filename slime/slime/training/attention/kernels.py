@@ -1,4 +1,4 @@
-"""Attention over packed sequences, by the kernels of --attn-implementation.
+"""Attention kernels for packed sequences, selected by --attn-implementation.
 
 All kernels read the same layout and compute the same result. The model's forward pass hands the layout to the kernel
 as the keyword argument `packed_layout`.
@@ -79,18 +79,21 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def layout_of(
     query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
 ) -> Layout:
-    """Returns the layout of queries [1, heads, N, D]; without `packed`, they count as one sequence. Raises TrainError
-    if a model asks for more than causal attention with a window."""
+    """Returns the layout of queries [1, heads, N, D]; without `packed`, one sequence.
+
+    Raises:
+        TrainError: the model requests more than causal attention with a window.
+    """
     unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
     if unsupported or attention_mask is not None:
         raise TrainError(
-            f"packed attention does not compute {unsupported or 'attention masks'}; use another model"
+            f"packed attention does not support {unsupported or 'attention masks'}; use another model"
         )
     return packed or ((query.shape[2],),)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:
-    """Causal attention of queries whose keys are preceded by `before` other keys."""
+    """Returns causal attention of queries whose keys are preceded by `before` other keys."""
     mask = _mask(q.shape[2], before, window, q.device)
     fewer = q.shape[1] != k.shape[1]
     if fewer and repeats_heads(q.device, q.dtype, mask is not None):
@@ -105,7 +108,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, ho
 
 
 def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> bool:
-    """Returns whether keys and values must be repeated to the number of query heads before calling torch.
+    """Returns whether keys and values must be repeated to the number of query heads.
 
     On a GPU, FlashAttention supports grouped heads, but neither masks nor fp32; the only other kernel that does
     builds the whole score matrix.
@@ -143,8 +146,10 @@ def varlen_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Computes attention with one call of torch's varlen kernel (16 bits, CUDA): query [1, heads, N, D], key and
-    value [1, kv_heads, N, D] -> [1, N, heads, D]."""
+    """Computes attention with one call of torch's varlen kernel (16 bits, CUDA).
+
+    query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
+    """
     layout = layout_of(query, packed_layout, attention_mask, others)
     q, k, v = rows(query, key, value, layout)
     queries, keys, _order = varlen_layout(layout, query.device)
@@ -166,8 +171,11 @@ def varlen_attention(
 def best_attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **how: Any
 ) -> tuple[Tensor, None]:
-    """Uses torch's varlen kernel if it supports the model's heads on this device, else one SDPA call for each
-    sequence. Shapes as in `varlen_attention`."""
+    """Uses torch's varlen kernel if it supports the model's heads on this device, else SDPA for each
+    sequence.
+
+    Shapes as in `varlen_attention`.
+    """
     fits = takes_varlen(query.device, query.dtype, query.shape[-1])
     attend = varlen_attention if fits else packed_attention
     return attend(module, query, key, value, *rest, **how)
@@ -207,7 +215,7 @@ def flash_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Computes the same as `varlen_attention`, with the flash-attn package."""
+    """Like `varlen_attention`, with the flash-attn package."""
     from flash_attn import flash_attn_varlen_func
 
     layout = layout_of(query, packed_layout, attention_mask, others)
@@ -231,7 +239,8 @@ def flash_attention(
 
 
 def rows(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Converts tensors [1, heads, N, D] to queries [N, heads, D], and keys and values of all pieces in sequence."""
+    """Converts tensors [1, heads, N, D] to queries [N, heads, D] and to keys and values [K, kv_heads, D],
+    ordered by piece."""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     _queries, _keys, order = varlen_layout(layout, query.device)
     return (q, k, v) if order is None else (q, k.index_select(0, order), v.index_select(0, order))
@@ -246,10 +255,11 @@ def longest(layout: Layout) -> tuple[int, int]:
 
 @lru_cache(maxsize=2)
 def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns cumulative lengths of the query pieces and of their keys, both starting at 0, and the positions of
-    these keys in the pack. The positions are None if the keys are the pack in its own order.
+    """Returns cumulative lengths of the query pieces and of their keys (both from 0), and the keys' positions
+    in the pack.
 
-    The keys of a branch are the keys on its path, then its own; its queries are the last tokens of that path.
+    Positions are None if the keys are the pack in its own order. The keys of a branch are the keys on its
+    path, then its own; its queries are the last tokens of that path.
     """
     pieces = pieces_of(layout)
     queries, keys, order = [0], [0], list[int]()
@@ -278,8 +288,10 @@ def flex_packed_attention(
     packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Computes attention with flex attention: query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N,
-    heads, D]. Compiled on CUDA."""
+    """Computes attention with flex attention, compiled on CUDA.
+
+    query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
+    """
     layout = layout_of(query, packed_layout, attention_mask, others)
     mask = block_mask(layout, sliding_window, query.device)
     attend = _compiled() if query.is_cuda else flex_attention
@@ -347,8 +359,7 @@ def _fragments(layout: Layout) -> _Fragments:
 
 
 def _blocks(parts: _Fragments, blocks: int, window: int | None) -> tuple[Tensor, Tensor]:
-    """Returns two masks [blocks, blocks] of queries by keys: blocks in which some but not all pairs attend, and
-    blocks in which all pairs do."""
+    """Returns two masks [blocks, blocks], queries by keys: partly visible blocks, and fully visible blocks."""
     q, k = (_Fragments(*(x.unsqueeze(dim) for x in parts)) for dim in (1, 0))
     least, most = q.first - k.last, q.last - k.first
     within = (k.piece <= q.piece) & (q.piece < k.until)
@@ -394,8 +405,8 @@ def attention_name(args: ModelArguments) -> str:
         raise unknown_name("--attn-implementation", args.attn_implementation, KERNELS)
     if args.attn_implementation == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         raise ConfigError(
-            "--attn-implementation flash_attention_2 needs the flash-attn package, which has no wheels for this torch; "
-            "varlen is the same kernel, and torch brings it"
+            "--attn-implementation flash_attention_2 needs the flash-attn package, which has no "
+            "wheels for this torch; use varlen, the same kernel inside torch"
         )
     return NAMES[args.attn_implementation]
 

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
 DECAY = ("A_log", "dt_bias")
-"""Parameters of a delta net that `decay` reads."""
+"""Parameters of a delta net that `decay` uses."""
 
 
 def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
-    """Makes the linear attention of a transformers model use `packed_layout`, which its forward passes on.
+    """Makes the linear attention of a transformers model reset its state at sample boundaries, using
+    `packed_layout`.
 
     Raises:
         ConfigError: the model has recurrent layers of another kind.
@@ -47,17 +48,20 @@ def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
     nets = [module for module in model.modules() if isinstance(module, NETS)]
     if getattr(model, "_is_stateful", False) and not nets:
         raise ConfigError(
-            f"{folder} is a {model.config.model_type}, whose layers carry states from token to token that would go from "
-            "one sample of a pack into the next; of such models qwen3_5 and qwen3_5_moe can be trained"
+            f"{folder} is a {model.config.model_type}, whose recurrent layers would carry state "
+            "across the samples of a pack; of recurrent models, only qwen3_5 and qwen3_5_moe can "
+            "be trained"
         )
     for net in nets:
         net.forward = MethodType(_packed_forward, net)
 
 
 def keep_exact(model: nn.Module, names: Iterable[str], mesh: DeviceMesh) -> set[nn.Parameter]:
-    """Shards the decay parameters among `names` over `mesh` and returns them. They compute in their own dtype; FSDP
-    would cast them with the other parameters of the layer. Precision matters because errors of a decay grow
-    exponentially with the length of a sequence."""
+    """Shards the decay parameters among `names` over `mesh`, keeps their dtype, and returns them.
+
+    FSDP would cast them with the other parameters of the layer. Precision matters because errors of a decay
+    grow exponentially with the length of a sequence.
+    """
     kept = set()
     for name in names:
         module, _, last = name.rpartition(".")
@@ -85,7 +89,7 @@ def _whole(parameter: Tensor) -> Tensor:
 def _packed_forward(
     net: Any, hidden_states: Tensor, packed_layout: Layout | None = None, **others: Any
 ) -> Tensor:
-    """Maps hidden states [1, N, H] to the same shape. Without a layout, calls the class's own forward."""
+    """Maps hidden states [1, N, H] to the same shape; without a layout, by the class's own forward."""
     if packed_layout is None:
         plain: Tensor = type(net).forward(net, hidden_states, **others)
         return plain
@@ -102,11 +106,11 @@ def _packed_forward(
 
 
 def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
-    """Returns the logarithm (at most 0, fp32) of the factor by which each token decays the state, [..., heads].
+    """Returns the logarithm (at most 0, fp32) of each token's decay factor of the state, [..., heads].
 
     Args:
-        a: [..., heads], of the tokens.
-        log, bias: [heads], trained.
+        a: [..., heads], projection of the tokens.
+        log, bias: [heads], trained parameters.
     """
     return -log.float().exp() * softplus(a.float() + bias)
 
@@ -114,14 +118,15 @@ def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
 def packed_delta_rule(
     qkv: Tensor, beta: Tensor, left: Tensor, kernel: Tensor, widths: tuple[int, int], layout: Layout
 ) -> Tensor:
-    """Computes the convolution and the gated delta rule of one layer -> [1, N, heads, D] in the dtype of `qkv`.
+    """Returns the convolution and gated delta rule of one layer, [1, N, heads, D] in the dtype of `qkv`.
 
     Args:
         qkv: [1, N, C], the queries of all key heads, their keys, and the values of all heads.
         beta: [1, N, heads], write strength of each token, 0 to 1.
-        left: of `decay`, the same shape.
-        kernel: [C, K], of the convolution.
-        widths: of one key and of one value.
+        left: result of `decay`, [1, N, heads].
+        kernel: [C, K], weights of the convolution.
+        widths: dimensions of one key and of one value.
+        layout: pieces of the pack.
     """
     tell_kernels()
     pieces, back = pieces_of(layout), kernel.shape[1] - 1
@@ -140,15 +145,14 @@ def packed_delta_rule(
 
 @lru_cache(maxsize=1)
 def tell_kernels() -> None:
-    """Logs once which kernels compute the convolution and the delta rule."""
+    """Logs once which packages compute the convolution and the delta rule."""
     rule = modeling_qwen3_5.torch_chunk_gated_delta_rule
     computes = {"delta_rule": rule, "convolution": modeling_qwen3_5.causal_conv1d_fn}
     event(logger, "linear attention", **{name: kernel_of(function) for name, function in computes.items()})
 
 
 def kernel_of(function: Callable[..., Any]) -> str:
-    """Returns the package whose kernel a function of transformers runs, or "torch" if that package is missing or
-    cannot be imported."""
+    """Returns the package whose kernel a function of transformers runs; "torch" if none can be imported."""
     if not inspect.isfunction(function):
         return type(function).__module__.partition(".")[0]
     known = inspect.getclosurevars(function).nonlocals
@@ -164,8 +168,8 @@ def _piece(
     state: Tensor | None = None,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes one piece of n tokens, after the tokens `seen` and from the state `state`. Returns [1, n, heads, D],
-    and the final state if `keep`."""
+    """Computes n tokens after the tokens `seen`, from the state `state`: [1, n, heads, D], and the final
+    state if `keep`."""
     qkv, beta, left = inputs
     behind = 0 if seen is None else seen.shape[1]
     row = (qkv if seen is None else torch.cat([seen, qkv], dim=1)).transpose(1, 2)

@@ -1,7 +1,7 @@
-"""Averages the weights over the optimizer steps of one update, and uses the mean instead of the last weights.
+"""Averages the weights over the optimizer steps of one update; the mean replaces the last weights.
 
-Single steps oscillate; the mean of the steps is closer to the optimum (Polyak and Juditsky 1992; Zhang et al. 2019,
-"Lookahead Optimizer"). The mean is served, and the next update starts from it.
+Single steps oscillate; the mean of the steps is closer to the optimum (Polyak and Juditsky 1992; Zhang et al.
+2019, "Lookahead Optimizer"). The mean is served, and the next update starts from it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from slime.training.core.host_copies import local_part
 from slime.training.core.part import Part
 
 WARM_UP = 4
-"""Step n has at least the weight 4 / (n + 4), so that early steps fade from the mean."""
+"""Step n has at least the weight 4 / (n + 4), so early steps lose influence."""
 
 
 class StepAverage:
-    """The running mean of one rank during one update: an additional fp32 copy of the trained parameters.
+    """Running mean of one rank's weights during one update: an additional fp32 copy of the trained
+    parameters.
 
     Args:
         decay: largest weight of the earlier mean at each step; 0 disables averaging.
@@ -33,7 +34,7 @@ class StepAverage:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Adds the current weights to the mean; the first call starts it."""
+        """Adds the current weights to the mean."""
         self.steps += 1
         if not self.decay:
             return
@@ -47,7 +48,7 @@ class StepAverage:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Replaces the weights by the mean if it contains more than one step. Every rank must call this."""
+        """Replaces the weights by the mean if it includes more than one step. Every rank must call this."""
         if not self.mean or self.steps < 2:
             return
         for tensor, mean in zip(self._weights(), self.mean, strict=True):
@@ -62,8 +63,8 @@ class StepAverage:
 
 @contextmanager
 def averaged(parts: Sequence[Part], decay: float) -> Iterator[StepAverage]:
-    """Averages the weights over the steps made in its body. On exit the mean replaces the weights, also if a step
-    failed."""
+    """Averages the weights over the steps in the context. On exit the mean replaces the weights, even after
+    an error."""
     average = StepAverage(parts, decay)
     try:
         yield average

@@ -38,18 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainBatch:
-    """Values of trained tokens, keyed by the position of their sample; a rank has only the values of its own samples.
+    """Values of trained tokens, keyed by sample position; a rank has only the values of its own samples.
 
     Attributes:
-        ref_log_probs: None without a reference model.
-        old_log_probs: of samples in `ratio_one` only if something else than the ratio needs them.
-        ratio_one: samples of the first step, before which the policy does not move, and companions: in the loss their old
-            log-probs are the new ones, so the importance ratio is 1.
+        ref_log_probs: of the reference model; None without one.
+        old_log_probs: of the weights before the update. Samples in `ratio_one` have them only if the loss
+            needs them for more than the ratio.
+        ratio_one: samples of the first step, and companions: the policy has not changed since their old
+            log-probs, so the importance ratio is 1.
         values, returns: of the critic; None without one.
-        teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.
-        targets: by step and number of the micro-batch, for the steps before which the policy will have moved.
-        followed: likely ids of the teacher, by step and number of the micro-batch, for samples that follow it alone.
-        version: of the weights before the update.
+        teacher_log_probs: from a teacher in the trainer, for samples with a hint; None if samples contain
+            them.
+        targets: distillation targets by step and micro-batch number, for steps that start from changed
+            weights.
+        followed: the teacher's likely ids by step and micro-batch number, for samples without rewards.
+        version: weight version before the update.
     """
 
     samples: Sequence[Sample]
@@ -65,7 +68,7 @@ class TrainBatch:
     version: int = 0
 
     def teacher_of(self, i: int) -> list[float] | None:
-        """Returns the teacher's log-probs of the trained tokens of a sample, or None if it has no teacher."""
+        """Returns the teacher's log-probs of a sample's trained tokens; None if it has no teacher."""
         if self.teacher_log_probs is not None:
             return self.teacher_log_probs.get(i)
         return _trained(self.samples[i], self.samples[i].teacher_log_probs)
@@ -87,7 +90,7 @@ def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample])
     for name, (flag, is_needed) in needed.items():
         for sample in samples if is_needed else ():
             if getattr(sample, name) is None and sample.divergence is None and any(sample.mask):
-                raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
+                raise DataError(f"sample {sample.index!r} has no {name}, which {flag} requires")
     if in_trainer and (distils or (spec.teacher and spec.without_hint == "refuse")):
         check_hints(samples)
     elif spec.teacher == "topk" and not in_trainer:
@@ -95,19 +98,18 @@ def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample])
 
 
 def check_loss_fields(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> None:
-    """Raises DataError for a `divergence` without a teacher in the trainer, or for a `loss_weight` that the loss
-    would ignore."""
+    """Raises DataError if the trainer cannot apply a sample's `divergence` or `loss_weight`."""
     taught = args.teacher_source == "trainer" and spec.teacher is not None and spec.on_logits is None
     for sample in samples:
         if sample.divergence is not None and not taught:
             raise DataError(
-                f"sample {sample.index!r} has divergence {sample.divergence!r}, which needs a teacher in the trainer: "
-                "--teacher-source trainer and a loss that distils"
+                f"sample {sample.index!r} has divergence {sample.divergence!r}, which needs "
+                "--teacher-source trainer and a loss with distillation"
             )
         if sample.loss_weight != 1 and args.custom_pg_loss_reducer_function_path:
             raise DataError(
                 f"sample {sample.index!r} has loss_weight {sample.loss_weight}, which "
-                "--custom-pg-loss-reducer-function-path does not see"
+                "--custom-pg-loss-reducer-function-path does not support"
             )
 
 
@@ -118,24 +120,25 @@ def _engine_flag(args: LossArguments) -> str:
 
 
 def check_hints(samples: Sequence[Sample]) -> None:
-    """Raises DataError if a loss without rewards gets a sample that has no teacher."""
+    """Raises DataError if the loss uses no rewards and a sample has no teacher."""
     for sample in samples:
         if not sample.teacher_tokens_candidates and sample.effective_response_length:
             raise DataError(
-                f"sample {sample.index!r} has no hint, so no teacher; this loss trains only on a teacher"
+                f"sample {sample.index!r} has no hint and therefore no teacher, but this loss "
+                "trains only by distillation"
             )
 
 
 def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
-    """Raises DataError if a sample's teacher has fewer ids than --distill-topk `k`, or, with `every`, if a sample has
+    """Raises DataError if a sample's teacher has fewer than `k` ids per token, or if `every` and a sample has
     no teacher."""
     for sample in samples:
         ids = sample.teacher_topk_indices
         if ids is None and every and sample.effective_response_length:
-            raise DataError(f"sample {sample.index!r} has no teacher_topk_indices, which this loss needs")
+            raise DataError(f"sample {sample.index!r} has no teacher_topk_indices, which this loss requires")
         if ids and len(ids[0]) < k:
             raise DataError(
-                f"sample {sample.index!r} brings {len(ids[0])} ids a token from its teacher, --distill-topk asks for {k}"
+                f"sample {sample.index!r} has {len(ids[0])} teacher ids per token, but --distill-topk is {k}"
             )
 
 
@@ -145,12 +148,13 @@ def engine_log_probs(samples: Sequence[Sample], positions: Sequence[int]) -> dic
 
 
 def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
-    """Returns the reward of each sample in the form that its estimator needs: raw, or relative to its group. A sample
-    that follows only its teacher belongs to no group and gets 0.
+    """Returns each sample's reward as its estimator needs it: raw, or relative to its group.
+
+    Samples that are only distilled belong to no group and get 0.
 
     Raises:
-        ConfigError: rewards have names, but none is --reward-key.
-        DataError: a reward is not one finite number, or samples of one compared trajectory have different rewards.
+        ConfigError: rewards are dictionaries without the key --reward-key.
+        DataError: a reward is not one finite number, or samples of one trajectory have different rewards.
     """
     if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
         return [0.0] * len(samples)
@@ -170,11 +174,14 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
 
 
 def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
-    """Raises ConfigError if all rewards have names and none is `key`: then later batches would fail too."""
+    """Raises ConfigError if all rewards are dictionaries and none has `key`, since later batches would fail
+    too."""
     names = [set(sample.reward) for sample in samples if isinstance(sample.reward, Mapping)]
     if names and len(names) == len(samples) and not any(key in some for some in names):
-        listed, state = ", ".join(sorted(set().union(*names))), "is not given" if key is None else f"is {key}"
-        raise ConfigError(f"rewards have the names {listed}: choose one with --reward-key, which {state}")
+        listed, state = ", ".join(sorted(set().union(*names))), "is not set" if key is None else f"is {key}"
+        raise ConfigError(
+            f"rewards are dictionaries with the keys {listed}: choose one with --reward-key, which {state}"
+        )
 
 
 def compares_groups(args: ObjectiveSide) -> bool:
@@ -185,7 +192,7 @@ def compares_groups(args: ObjectiveSide) -> bool:
 
 
 def sample_terms(args: ObjectiveSide, data: TrainBatch, positions: Sequence[int]) -> dict[int, SampleTerms]:
-    """Returns the estimators' inputs for the samples at `positions`.
+    """Returns the advantage estimator's inputs for the samples at `positions`.
 
     Raises:
         DataError: any sample of the rollout has an unusable reward or step.
@@ -240,8 +247,8 @@ def token_advantages(
 
 
 def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
-    """Calls the user's f(args, rollout_data), whose lists have one entry per sample, with per-token values as tensors
-    [R]."""
+    """Returns advantages from the user's f(args, rollout_data): one list entry per sample, tensors [R] per
+    token."""
     samples = [data.samples[i] for i in terms]
     rollout_data: dict[str, Any] = {
         "tokens": [torch.tensor(sample.tokens) for sample in samples],
@@ -265,8 +272,8 @@ def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]
     ]
     if [len(values) for values in advantages] != rollout_data["response_lengths"]:
         raise DataError(
-            f"{args.custom_advantage_function_path} must set rollout_data['advantages'] to one tensor of "
-            "response_length numbers a sample"
+            f"{args.custom_advantage_function_path} must set rollout_data['advantages'] to one "
+            "tensor of response_length numbers per sample"
         )
     return [values[item.mask] for values, item in zip(advantages, terms.values(), strict=True)]
 

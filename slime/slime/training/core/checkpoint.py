@@ -1,8 +1,8 @@
-"""Checkpoints of a training rank: models and optimizers (torch DCP), and the random states of every rank.
+"""Checkpoints of a training rank: models and optimizers (torch DCP), and random states of every rank.
 
-`slime.weights.checkpoints` defines their location and when they become valid. Writing can run in the background:
-tensors are first copied to the CPU, and the ranks synchronize through a separate process group, so training
-continues.
+`slime.weights.checkpoints` defines where checkpoints are stored and when they become valid. Writing can run
+in the background: tensors are first copied to the CPU, and ranks synchronize through a separate process
+group, so training continues.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class CheckpointWriter:
         Args:
             extra: added to `meta.json`.
             write_more: writes further files into the folder, on rank 0, before this returns.
-            wait: return when the checkpoint is valid; otherwise, with `in_background`, return once the tensors are
+            wait: return when the checkpoint is valid; otherwise, with `in_background`, when the tensors are
                 copied.
-            hold: return when it is complete under its hidden name; `put_into_force` makes it valid.
+            hold: return when it is complete under a hidden name; `put_into_force` makes it valid.
 
         Raises:
             TrainError: the previous checkpoint could not be written in the background.
@@ -119,9 +119,7 @@ class CheckpointWriter:
         try:
             pending.result()
         except (Exception, CheckpointException) as error:
-            raise TrainError(
-                f"a checkpoint could not be written in the background: {_first(error)}"
-            ) from error
+            raise TrainError(f"writing a checkpoint in the background failed: {_first(error)}") from error
 
     def _complete(self, path: Path, meta: dict[str, Any], hold: bool, group: ProcessGroup | None) -> None:
         dist.barrier(group)
@@ -172,7 +170,7 @@ def load_checkpoint(
 
 @contextmanager
 def _plain_errors(deed: str) -> Iterator[None]:
-    """Converts torch's `CheckpointException`, which is not an Exception, so that ordinary handlers catch it."""
+    """Converts torch's `CheckpointException`, which does not derive from Exception, to CheckpointError."""
     try:
         yield
     except CheckpointException as error:
@@ -197,7 +195,7 @@ def _meta(state: CheckpointState) -> dict[str, Any]:
 
 
 def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
-    """Returns the parts whose optimizer has made at least one step; AdamW has no state before that."""
+    """Returns the parts whose optimizer has made at least one step; before that, AdamW has no state."""
     names = index.state_dict_metadata
     return {
         part.prefix for part in parts if any(name.startswith(f"{part.prefix}optimizer.") for name in names)
@@ -205,7 +203,7 @@ def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
 
 
 def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
-    """Raises CheckpointError if weights of the checkpoint and of the models have different names or shapes."""
+    """Raises CheckpointError if names or shapes of the weights differ between checkpoint and models."""
     stored: dict[str, list[int]] = {}
     expected: dict[str, list[int]] = {}
     for part in parts:
@@ -223,9 +221,10 @@ def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], inde
     if differ:
         name = differ[0]
         raise CheckpointError(
-            f"checkpoint {path} is of another model: {name} is {stored.get(name, 'not there')} in it and "
-            f"{expected.get(name, 'not there')} here ({len(differ)} of {len(expected)} tensors differ); "
-            "give the model that it was trained from, or another --save"
+            f"checkpoint {path} belongs to another model: {name} is {stored.get(name, 'missing')} "
+            f"in the checkpoint and {expected.get(name, 'missing')} in this model ({len(differ)} "
+            f"of {len(expected)} tensors differ); use the model that it was trained from, or "
+            "another --save"
         )
 
 

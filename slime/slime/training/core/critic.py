@@ -1,7 +1,6 @@
 """The critic of PPO: a separate model that predicts the remaining reward before every trained token.
 
-It runs in the policy's process with the same micro-batches and ranks, so both see the same samples without any
-transport.
+It runs in the policy's process with the same micro-batches and ranks, so no samples are transferred.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ PREFIX = "critic_"
 
 
 class Critic:
-    """The critic model and its count of optimizer steps. All ranks must make the same calls.
+    """The critic model and its number of optimizer steps. All ranks must make the same calls.
 
     Args:
-        replica: which samples of a step are this rank's.
+        replica: index of this rank's replica, which selects its samples of a step.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Critic:
         return by_position
 
     def train(self, schedule: Schedule, data: TrainBatch, where: str) -> dict[str, float]:
-        """Makes one optimizer step for each step of the schedule; returns the means of their metrics.
+        """Makes one optimizer step for each step of the schedule; returns the mean metrics.
 
         Raises:
             TrainError: loss or gradient is not finite; that step and later ones were not applied.

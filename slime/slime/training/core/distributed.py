@@ -28,13 +28,12 @@ def join(
     CPU tensors use gloo, GPU tensors NCCL; both listen only on loopback if all ranks share a machine.
 
     Raises:
-        ValueError: several ranks without a rendezvous, or with one that torch would open on all network addresses.
+        ValueError: several ranks without a rendezvous, or with one that torch would open on all network
+            addresses.
     """
     only_known_classes()
     if init_method is not None and not init_method.startswith("file://"):
-        raise ValueError(
-            f"ranks meet in a file (file://...) or by a store of their own, not by {init_method}"
-        )
+        raise ValueError(f"init_method must be file://... or None with a store, not {init_method}")
     if one_node and isinstance(store, HashStore | FileStore | None):
         listen_on("127.0.0.1")
     if on_gpu:
@@ -42,7 +41,7 @@ def join(
     if not dist.is_initialized():
         if init_method is None and store is None:
             if world_size != 1:
-                raise ValueError("several ranks need an init_method or a store to find each other")
+                raise ValueError("several ranks need a rendezvous: pass init_method (file://...) or store")
             store = HashStore()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
@@ -56,8 +55,11 @@ def join(
 
 
 def listen_on(address: str) -> None:
-    """Binds this process's groups to the network interface with an address, unless the environment names an
-    interface. If no interface of this machine has the address, gloo and NCCL choose one by the host name."""
+    """Binds this process's groups to the network interface with `address`, unless the environment selects
+    one.
+
+    If no interface of this machine has the address, gloo and NCCL choose one by the host name.
+    """
     names = [
         name
         for name, own in psutil.net_if_addrs().items()
@@ -100,13 +102,13 @@ def add_up(values: Tensor) -> Tensor:
 
 
 def broadcast(value: T) -> T:
-    """Returns rank 0's value, which must be JSON data, on every rank."""
+    """Returns rank 0's value on every rank; it must be JSON data."""
     received: T = broadcast_json(value)
     return received
 
 
 def merge_over_ranks(values: dict[int, list[float]]) -> dict[int, list[float]]:
-    """Returns the union of all ranks' values, keyed by sample."""
+    """Returns the union of all ranks' values, keyed by sample position."""
     if dist.get_world_size() == 1:
         return dict(values)
     samples = torch.tensor([[key, len(own)] for key, own in values.items()], dtype=torch.int64)

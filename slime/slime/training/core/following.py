@@ -1,8 +1,8 @@
-"""Training of samples that only follow their teacher (`Sample.divergence`): their loss, and their separate metrics.
+"""Distillation-only samples (`Sample.divergence`): their loss, and their separate metrics.
 
-These samples are trained by the forward KL from their teacher over its most likely ids, plus one entry for all other
-ids. This holds for every loss of the method: no reward, clip or KL term takes part. A teacher that reads the sample's
-own prompt keeps the policy's behaviour there; one that reads a hint changes it.
+These samples are trained by the forward KL from the teacher over its most likely ids, plus one entry for all
+other ids. With every loss, rewards, clipping and KL terms are ignored. A teacher that reads the sample's own
+prompt preserves the policy's behaviour for it; one that reads a hint changes it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from slime.training.schedule import Step
 from slime.types import Sample
 
 LIKELY_IDS = 256
-"""Least number of the teacher's ids that are compared at each token; --distill-topk may ask for more. The loss does not
-see how the other ids share their probability: with 20 ids that is 0.15 at a first token, and a fifth of SmolLM2's
-answers began with a quotation mark (lab/findings/dreaming.md)."""
+"""Smallest number of the teacher's ids that are compared at each token; --distill-topk may request more.
+
+The loss ignores how the other ids share their probability. With 20 ids that is 0.15 at a first token, and a
+fifth of SmolLM2's answers began with a quotation mark (lab/findings/dreaming.md).
+"""
 LOSS = "forward_loss"
-"""The metric name of these samples' part of the loss."""
+"""Metric name of these samples' part of the loss."""
 BY_CASE = {"dream": "dream_kl", "anchor_bank": "anchor_kl"}
-"""Metric name by the rows' `case` in their metadata: their mean forward KL per token, in nats."""
+"""Metric name for each `case` in the samples' metadata: mean forward KL per token, in nats."""
 OTHER_CASES = "forward_kl"
 NAMES = {LOSS, OTHER_CASES, *BY_CASE.values()}
 
 
 @dataclass(frozen=True)
 class Following:
-    """The micro-batches of one step whose samples follow only their teacher.
+    """Micro-batches of one step whose samples are only distilled.
 
     Attributes:
         taught: the teacher's likely ids, as one hint, by micro-batch number; includes empty micro-batches.
@@ -43,7 +45,7 @@ class Following:
 
     @classmethod
     def of(cls, number: int, step: Step, data: TrainBatch) -> Following:
-        """Returns the token counts of these samples in step `number` of a rollout."""
+        """Returns the distillation-only micro-batches of step `number`, with their token counts."""
         tokens: Counter[str] = Counter()
         for sample in (data.samples[i] for i in step.samples):
             if sample.divergence is not None:
@@ -58,8 +60,7 @@ class Following:
         dist: Distribution,
         reducer: Reducer,
     ) -> LossOutput:
-        """Returns the loss of micro-batch `number`, which contains these samples. Its metrics have all names of the
-        step."""
+        """Returns the loss of micro-batch `number`, with all metric names of the step."""
         taught = self.taught[number]
         assert taught.own_ids is not None
         ids = taught.own_ids[0]
@@ -73,14 +74,16 @@ class Following:
 
 
 def kind_of(sample: Sample) -> Hashable:
-    """Returns the kind of a sample; a micro-batch contains one kind. With guidance, the teacher needs a single pass
-    for samples with their own prompt."""
+    """Returns the kind of a sample; a micro-batch contains samples of one kind.
+
+    With guidance, samples whose teacher reads their own prompt need only one forward pass of the teacher.
+    """
     return sample.divergence and (sample.divergence, sample.teacher_tokens_candidates == [sample.tokens])
 
 
 def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
-    """Returns `taught_length`: mean tokens of the answers taught by a hinted teacher, such as dreams; empty if there
-    are none."""
+    """Returns `taught_length`, the mean answer length in tokens under a hinted teacher; empty without such
+    samples."""
     lengths = [
         sample.effective_response_length
         for sample in samples
@@ -90,7 +93,7 @@ def taught_length(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def metric_of(sample: Sample) -> str:
-    """Returns the name of the metric for a sample's divergence."""
+    """Returns the metric name for a sample's divergence."""
     return BY_CASE.get(str(sample.metadata.get("case")), OTHER_CASES)
 
 
@@ -102,12 +105,13 @@ def reported(
     per_token: bool,
     prefix: str = "",
 ) -> dict[str, float]:
-    """Returns a step's metrics for reporting. Samples that follow their teacher have their own names; the metrics of
-    the others are scaled as if they were the whole step.
+    """Returns a step's metrics for reporting, separately for distillation-only samples and for the others.
+
+    Metrics of the others are scaled as if they were the whole step.
 
     Args:
         metrics: sums over the whole step, divided by its denominator.
-        of_update: metrics of the optimizer step, renamed to `forward_NAME` if all samples follow their teacher.
+        of_update: metrics of the optimizer step, renamed to `forward_NAME` if all samples are only distilled.
         per_token: the denominator counts tokens, not samples.
         prefix: prefix of the other samples' names.
     """

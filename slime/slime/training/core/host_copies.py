@@ -1,7 +1,7 @@
 """Copies of tensors in reused CPU memory.
 
-Allocating memory costs more than copying into it: its pages must be zeroed, and GPU copies into unpinned pages go
-through a staging buffer, one tensor at a time.
+Allocating memory costs more than copying into it: new pages must be zeroed, and GPU copies into unpinned
+pages go through a staging buffer, one tensor at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ LINE = 64
 
 
 class HostCopies:
-    """Memory for one copy of each tensor in a list. It is reused while the next list begins with the same tensors."""
+    """Reusable memory for one copy of each tensor in a list; reused while the next list begins with the same
+    tensors."""
 
     def __init__(self) -> None:
         self.room: list[Tensor] = []

@@ -1,7 +1,7 @@
-"""Caches the outputs of a teacher with fixed weights for samples that it has already read.
+"""Cache of a frozen teacher's outputs for repeated samples.
 
-Dreams and anchors are repeated in many steps. All ranks must run the same number of forward passes, so each rank
-tracks the caches of all ranks: the schedule lists the samples of every rank.
+Dreams and anchors are repeated in many steps. All ranks must run the same number of forward passes, so each
+rank tracks the caches of all ranks: the schedule lists the samples of every rank.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 MOST_TOKENS = 65_536
-"""Cached tokens on each rank. With 64 likely ids each they take 50 MB."""
+"""Largest number of cached tokens on each rank. With 64 likely ids per token they take 50 MB."""
 
 
 class KeptRows:
-    """A cache of the teacher's likely ids, with the most recently used samples.
+    """Least-recently-used cache of the teacher's likely ids.
 
     Args:
         rank: this process's number among the data-parallel ranks.
@@ -42,7 +42,8 @@ class KeptRows:
         ask: Callable[[Sequence[MicroBatch]], Candidates],
         device: torch.device,
     ) -> Candidates:
-        """Returns the likely ids at the T tokens of this rank's micro-batch, as one hint. Every rank must call this.
+        """Returns the likely ids for the T tokens of this rank's micro-batch, as one hint. Every rank must
+        call this.
 
         Args:
             micro_batches: of all ranks.
@@ -73,7 +74,7 @@ class KeptRows:
 
     def _candidates(self, keys: Sequence[bytes], device: torch.device) -> Candidates:
         if not keys:
-            # The filler of an empty micro-batch has tokens that no loss counts.
+            # The filler of an empty micro-batch has tokens with weight 0.
             length = len(pack([], device).targets)
             nothing = torch.zeros(1, length, 1, device=device)
             return Candidates(nothing[..., 0].bool(), nothing, nothing.long())
@@ -82,7 +83,7 @@ class KeptRows:
         return Candidates(present, log_probs, ids.long())
 
     def _use(self, rank: int, used: dict[bytes, int]) -> None:
-        """Marks these samples as a rank's most recent ones, and drops its oldest ones beyond the limit."""
+        """Marks samples as most recently used on a rank, and evicts its oldest ones beyond the limit."""
         kept = self._tokens.setdefault(rank, OrderedDict())
         for key, tokens in used.items():
             kept[key] = tokens
@@ -93,7 +94,7 @@ class KeptRows:
 
 
 def _key(sample: Sample) -> bytes:
-    """Returns a key that is equal for samples with the same teacher output."""
+    """Returns a cache key, equal for samples with the same teacher output."""
     prompts = sample.teacher_tokens_candidates or []
     digest = hashlib.blake2b(digest_size=16)
     for ids in (sample.tokens, *prompts, sample.mask):

@@ -1,4 +1,4 @@
-"""A model with its gradients, its AdamW optimizer and its learning rate; used for policy and critic."""
+"""A model with its gradients, AdamW optimizer and learning rate; used for policy and critic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Learner(ABC, Generic[Model]):
 
     @abstractmethod
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """Accumulates the gradients of the losses of the micro-batches of all ranks; `packs` are this rank's."""
+        """Accumulates the gradients of the losses of all ranks' micro-batches; `packs` are this rank's."""
 
     @abstractmethod
     def add_up(self, sums: dict[str, float]) -> dict[str, float]:
@@ -45,10 +45,11 @@ class Learner(ABC, Generic[Model]):
 
     @abstractmethod
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """Returns the gradient norm of the whole model, then clips the gradient to `max_norm` (0: no clipping).
+        """Returns the gradient norm of the whole model, and clips the gradient to `max_norm` (0: no
+        clipping).
 
         Raises:
-            TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
+            TrainError: loss or gradient is not finite. All ranks have the same numbers, so all raise or none.
         """
 
     @abstractmethod
@@ -78,7 +79,7 @@ def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.A
 
 
 def learning_rate(args: OptimizerArguments, step: int, highest: float | None = None) -> float:
-    """Returns the learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
+    """Returns the learning rate of optimizer step `step` (from 0): linear warm-up, then a decay to `min_lr`.
 
     It depends only on the step number, so a resumed run continues with the same rate.
 
@@ -101,16 +102,16 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
 def step_scale(
     args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample], gate_scale: float
 ) -> float:
-    """Returns the factor of a step's scheduled learning rate: that of the gate, for a small batch times
-    sqrt(n / --lr-batch-reference), at most 1.
+    """Returns the factor of a step's learning rate: the gate's factor times min(1, sqrt(n /
+    --lr-batch-reference)).
 
-    AdamW makes steps of the same length for few samples as for many, but with more noise.
+    AdamW's steps have the same length for few samples as for many, but more noise.
 
     Args:
-        samples: of the whole rollout; companions do not count.
-        trained: of this step. If all of them follow only their teacher, as dreams do, their number does not depend on
-            the batch size, and the gate does not raise the rate: SmolLM2-135M learned a wish more slowly at twice the
-            rate, and lost more requests (lab/findings/dreaming.md).
+        samples: samples of the whole rollout; companions do not count.
+        trained: samples of this step. If all of them are only distilled, as dreams are, the batch size does
+            not matter, and the gate does not raise the rate: SmolLM2-135M learned a preference more slowly at
+            twice the rate, and lost more requests (lab/findings/dreaming.md).
         gate_scale: factor of the gate.
     """
     reference = args.lr_batch_reference
@@ -121,8 +122,7 @@ def step_scale(
 
 
 def _share(args: OptimizerArguments, step: int, steps: int) -> float:
-    """Returns the remaining fraction of the way from the lowest to the highest rate after `step` of the decay's
-    `steps`."""
+    """Returns the remaining fraction between lowest and highest rate after `step` of the decay's `steps`."""
     style: str = args.lr_decay_style
     if style == "WSD":  # warm-up, stable, decay: constant at the highest rate until the last steps
         assert args.lr_wsd_decay_iters is not None

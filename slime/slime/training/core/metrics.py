@@ -1,5 +1,5 @@
-"""Metrics of a whole rollout, equal on every rank: sizes, advantages, token ages, and the differences between the
-log-probs of trainer and engine."""
+"""Metrics of a whole rollout, equal on every rank: sizes, advantages, token ages, and log-prob mismatch with
+engines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 METRIC = "train_rollout_logprob_abs_diff"
 KINDS = ("", "_stale", "_spanning")
 LEAST = 1e-6
-"""Smallest total probability of the ids that are not compared; less is rounding error."""
+"""Smallest probability of all ids that are not compared; smaller values are rounding errors."""
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
@@ -51,8 +51,8 @@ def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, 
 
 
 def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
-    """Returns the number of compared groups, and of those without a training signal: a single trajectory, or equal
-    rewards."""
+    """Returns the number of compared groups, and of groups without a training signal (one trajectory or equal
+    rewards)."""
     without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
     if without or not spec.needs_advantages or not compares_groups(args):
         return {}
@@ -64,8 +64,11 @@ def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]
 def advantage_metrics(
     data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
 ) -> dict[str, float]:
-    """Returns the mean over samples of their mean token advantage. With distillation, also returns the mean of old
-    minus teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
+    """Returns the mean over samples of their mean token advantage. Every rank must call this.
+
+    With distillation, also returns the mean of old minus teacher log-prob, and the number of samples with a
+    teacher.
+    """
     if data.advantages is None:
         return {}
     own = [i for i in data.advantages if data.samples[i].counted]
@@ -93,8 +96,11 @@ def _gap(data: TrainBatch, i: int) -> float | None:
 def staleness_metrics(
     samples: Sequence[Sample], schedule: Schedule, version: int, args: StalenessArguments
 ) -> dict[str, float]:
-    """Returns the mean and largest age of the trained tokens in versions, the share of older tokens, and the numbers
-    of tokens and samples beyond --max-staleness."""
+    """Returns statistics of the trained tokens' ages in versions.
+
+    These are mean and largest age, share of older tokens, and numbers of tokens and samples beyond
+    --max-staleness.
+    """
     token_ages = [
         ages(samples[i], version) for step in schedule.steps for i in step.samples if samples[i].counted
     ]
@@ -113,7 +119,8 @@ def staleness_metrics(
 
 @dataclass
 class Mismatch:
-    """Collects |trainer - engine| over the log-probs of trained tokens; the trainer has the weights of `version`.
+    """Collects |trainer - engine| of the log-probs of trained tokens; the trainer has the weights of
+    `version`.
 
     Three kinds of turns are counted separately, because both sides use the same weights only in the first: turns of
     `version` or an unknown version, turns of one older version (`_stale`), and turns that span a weight update
@@ -126,8 +133,11 @@ class Mismatch:
     largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
-        """Adds the trained tokens of one sample. Skips samples without engine log-probs, samples that are trained
-        again, and tokens that were not sampled from the policy (`unsampled` in the metadata)."""
+        """Adds the trained tokens of one sample.
+
+        Samples without engine log-probs, repeated samples, and tokens that the policy did not sample
+        (`unsampled` in the metadata) are skipped.
+        """
         if sample.rollout_log_probs is None or not sample.counted or sample.metadata.get("unsampled"):
             return
         kind = self._kind(sample)
@@ -150,8 +160,8 @@ class Mismatch:
 
     @staticmethod
     def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:
-        """Returns 1 and logs a warning if tokens of the current weights differ by more than `limit` nats on average;
-        else 0.
+        """Returns 1 and logs a warning if the mean difference at current weights exceeds `limit` nats; else
+        0.
 
         The same weights must give the same log-probs. A difference indicates a fault in engine or trainer (another
         dtype, temperature or template), and it distorts every importance ratio.
@@ -161,8 +171,9 @@ class Mismatch:
         gap = metrics[METRIC]
         if gap > limit:
             logger.warning(
-                "trainer and engine disagree on the same weights by %.3f nats a token (limit %.3f); check "
-                "temperature, dtype and chat template, or weight tokens with --use-tis",
+                "log-probs of trainer and engine differ by %.3f nats per token for the same "
+                "weights (limit %.3f); check temperature, dtype and chat template, or weight "
+                "tokens with --use-tis",
                 gap,
                 limit,
             )
@@ -176,10 +187,10 @@ class Mismatch:
 
 @dataclass
 class TeacherDistance:
-    """Measures the KL divergence of the hinted teacher from the policy before the update, on the answers of the
-    batch's own hinted samples.
+    """Measures the KL divergence of the hinted teacher from the old policy, on the batch's own hinted
+    samples.
 
-    It is computed over the compared ids and one entry for all others, so it is a lower bound of the KL over the whole
+    It covers the compared ids plus one entry for all others, so it is a lower bound of the KL over the whole
     vocabulary.
     """
 
@@ -187,22 +198,20 @@ class TeacherDistance:
     tokens: float = 0.0
 
     def add(self, targets: TopKTargets, counts: Tensor) -> None:
-        """Adds T tokens; `counts` [T] of bool marks those that belong to such samples."""
+        """Adds T tokens; `counts` [T] (bool) marks the tokens to include."""
         counts = counts & targets.valid.any(-1)
         self.total += float(kl_over_few(targets)[counts].sum())
         self.tokens += float(counts.sum())
 
     def metrics(self) -> dict[str, float]:
-        """Returns `teacher_kl` in nats per token, if there was a hint. Every rank must call this; it resets the
-        collected samples."""
+        """Returns `teacher_kl` in nats per token, if there was a hint, and resets. Every rank must call this."""
         sums = sum_over_ranks({"total": self.total, "tokens": self.tokens})
         self.total = self.tokens = 0.0
         return {"teacher_kl": sums["total"] / sums["tokens"]} if sums["tokens"] else {}
 
 
 def kl_over_few(targets: TopKTargets) -> Tensor:
-    """Returns the KL [T] of the teacher from the old policy, over the K ids plus one entry for the rest of the
-    vocabulary."""
+    """Returns the KL [T] of the teacher from the old policy, over K ids plus one entry for the rest."""
     valid, teacher, old = targets.valid, targets.teacher_log_probs.float(), targets.old_log_probs.float()
     inside = torch.where(valid, teacher.exp() * (teacher - old), 0.0).sum(-1)
     rest, old_rest = (

@@ -46,7 +46,7 @@ class TrainedModel(PackModel, Protocol):
         ...
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model computes the output of its base."""
+        """Disables the adapters inside the context."""
         ...
 
     def shapes(self) -> dict[str, torch.Size]:
@@ -54,7 +54,7 @@ class TrainedModel(PackModel, Protocol):
         ...
 
     def take_over(self, policy: Any) -> None:
-        """Copies the weights, with merged adapters, of a model of the same backend and shapes."""
+        """Copies the weights, with merged adapters, from a model of the same backend and shapes."""
         ...
 
 
@@ -96,7 +96,9 @@ def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
 
 
 def serves_fp32(args: Arguments) -> bool:
-    """Returns whether vectors stored in fp32 in the model folder stay in fp32 when the other weights are bf16. An
-    example are decays, whose errors grow exponentially with the length of a sequence. The embedded engine has all
-    tensors in one dtype, and training computes as the engine does."""
+    """Returns whether vectors stored in fp32 stay in fp32 when the other weights are bf16.
+
+    An example is decay parameters, whose errors grow exponentially with the length of a sequence. The
+    embedded engine has one dtype for all tensors, and training computes as the engine does.
+    """
     return args.rollout_backend != "embedded"

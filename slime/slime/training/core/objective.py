@@ -1,4 +1,4 @@
-"""The training loss that the flags describe."""
+"""Builds the training loss from the flags."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def loss_spec(args: ObjectiveSide) -> LossSpec:
-    """Returns the loss that the flags describe.
+    """Returns the loss that the flags select.
 
     Raises:
-        ConfigError: an unknown name, a hook that cannot be loaded, or a hook that returns something else.
+        ConfigError: a name is unknown, a hook cannot be loaded, or a hook returns the wrong type.
     """
     if args.loss_type == "sft_loss":
         return LossSpec((Component("sft", 1.0, sft_term),))
@@ -51,8 +51,7 @@ def own_spec(args: LossArguments) -> LossSpec:
 
 
 def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:
-    """Returns the loss with the entropy and KL terms of the flags, and the inputs that these terms and the advantage
-    estimator need."""
+    """Returns the loss with the flags' entropy and KL terms, and the inputs that they and the estimator need."""
     if own.on_logits is not None:
         return own
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
@@ -81,8 +80,8 @@ def _advantages_need_old(args: ObjectiveSide) -> bool:
 
 
 def custom_config(args: LossArguments) -> dict[str, Any]:
-    """Returns the `config` of a loss on log-probs of one sample: every flag by its name, `clip_range` (--eps-clip),
-    and `kl_coeff` if --kl-loss-coef is given."""
+    """Returns the `config` of a custom loss: every flag by name, `clip_range` (--eps-clip), and `kl_coeff` if
+    set."""
     config = dict(vars(args)) | {"clip_range": args.eps_clip}
     return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 
@@ -95,6 +94,6 @@ def _custom_spec(args: ObjectiveSide) -> LossSpec:
         wants_reference = bool(args.use_kl_loss or args.kl_coef != 0)
         return LossSpec((), advantages, wants_reference, needs_old=advantages, on_logits=function)
     if not advantages:
-        raise ConfigError("this custom loss takes advantages; drop --disable-compute-advantages-and-returns")
+        raise ConfigError("this custom loss uses advantages; remove --disable-compute-advantages-and-returns")
     component = Component("custom", 1.0, partial(custom_term, function, custom_config(args)))
     return LossSpec((component,), True, needs_reference=True, needs_old=_advantages_need_old(args))

@@ -1,4 +1,5 @@
-"""Data that ranks exchange: the project's own values as JSON; torch's own pickles restricted to known classes."""
+"""Data exchanged between ranks: JSON for the project's own values; pickles restricted to known classes for
+torch's."""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ KINDS = {
     "slime.errors": "TrainError CheckpointError",
     "claw_base.errors": "ConfigError",
 }
-"""Classes that ranks of one run send each other while they write and read checkpoints."""
+"""Classes that ranks of one run exchange while they write and read checkpoints."""
 
 
 class KnownClasses(pickle.Unpickler):
-    """Unpickles the objects that torch's own collectives send. All other classes are rejected."""
+    """Unpickles objects sent by torch's collectives, and rejects unknown classes."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name in KINDS.get(module, "").split():
@@ -63,20 +64,21 @@ class KnownClasses(pickle.Unpickler):
             # An error of another rank, rebuilt from its class name and message
             return type(name, (TrainError,), {})
         raise pickle.UnpicklingError(
-            f"a rank sent {module}.{name}; ranks send each other tensors and plain values (send JSON, or its fields)"
+            f"received {module}.{name} from a rank; only tensors and plain values are accepted "
+            "(send JSON, or its fields)"
         )
 
 
 def member_of(kind: object, name: str) -> Enum:
-    """Returns the enum member that `getattr` in a pickle refers to; some Python versions (3.11.2 of Debian 12) pickle
-    enum members that way.
+    """Returns the enum member of a pickled `getattr`; some Python versions (3.11.2 of Debian 12) pickle enums
+    that way.
 
     Raises:
         UnpicklingError: it refers to something else.
     """
     if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
         return kind[name]
-    raise pickle.UnpicklingError(f"a rank sent getattr({kind!r}, {name!r})")
+    raise pickle.UnpicklingError(f"received getattr({kind!r}, {name!r}) from a rank")
 
 
 def only_known_classes() -> None:

@@ -25,7 +25,7 @@ from slime.vision.positions import rope_positions
 
 Run = tuple[Union[int, "Run"], ...]
 Layout = tuple[Run, ...]
-"""For each run of tokens: the length of its trunk, then its branches, one after the other. A branch is a length, or
+"""Layout of each run of tokens: the length of its trunk, then its branches in order. A branch is a length, or
 itself a run. Every branch attends to the trunk and itself, but not to its siblings."""
 
 
@@ -34,9 +34,9 @@ class Piece(NamedTuple):
 
     Attributes:
         start, length: its tokens in the pack.
-        path: numbers of the pieces that precede it, starting at the root of its run.
-        before: number of their tokens.
-        until: number of the first later piece that does not descend from this one.
+        path: indices of the preceding pieces, starting at the root of its run.
+        before: number of tokens on the path.
+        until: index of the first later piece that does not descend from this one.
     """
 
     start: int
@@ -68,20 +68,21 @@ def pieces_of(layout: Layout) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A pack of N tokens of several samples, of which T are predicted.
+    """A pack of N tokens of several samples, T of which are predicted.
 
     Attributes:
-        input_ids, position_ids: [1, N]; positions are those within each sample. With images positions are [3, 1, N].
-        layout: which of the N tokens attend to each other; the sum of its numbers is N.
+        input_ids, position_ids: [1, N]; positions count from the start of each sample. With images: [3, 1,
+            N].
+        layout: which of the N tokens attend to each other; its lengths sum to N.
         lengths: tokens of each sample, prompt and response.
-        logit_positions: [T], index in N of the logits that predict each target. A token before several branches is
-            listed once for each.
+        logit_positions: [T], index in N of the logits that predict each target. A token before several
+            branches is listed once for each.
         targets: [T] token ids.
         temperatures: [T].
-        counts: targets of each sample; their sum is T.
-        observed: number of predicted tokens in each sample that the policy did not write; their targets, positions
-            and temperatures follow the T. `without_observed` cuts them off.
-        images: those among the N tokens.
+        counts: targets of each sample; they sum to T.
+        observed: number of predicted tokens in each sample that the policy did not write. Their targets,
+            positions and temperatures follow the T; `without_observed` removes them.
+        images: images among the N tokens.
         is_filler: replaces an empty micro-batch, so that every rank takes part in every collective.
     """
 
@@ -98,7 +99,7 @@ class PackedBatch:
     observed: tuple[int, ...] = ()
 
     def without_observed(self) -> tuple[PackedBatch, Tensor]:
-        """Returns the pack with only its T targets, and the targets that the policy did not write."""
+        """Returns the pack with its T targets only, and the removed targets that the policy did not write."""
         size = len(self.targets) - sum(self.observed)
         own = replace(
             self,
@@ -110,7 +111,7 @@ class PackedBatch:
         return own, self.targets[size:]
 
     def spread(self, values: Sequence[float]) -> Tensor:
-        """Expands one number per sample to [T]. A filler has no samples and returns zeros."""
+        """Expands one number per sample to [T]; zeros for a filler."""
         if self.is_filler:
             return torch.zeros(1, device=self.targets.device)
         counts = torch.tensor(self.counts, device=self.targets.device)
@@ -118,15 +119,16 @@ class PackedBatch:
 
 
 def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False) -> None:
-    """Checks all samples on every rank before any is run; if one rank alone failed later, the others would wait for
-    it.
+    """Checks all samples on every rank before training, because a rank that fails alone would block the
+    others.
 
     Args:
         sees: the model supports images.
 
     Raises:
-        DataError: a sample has no prompt token, so nothing predicts its first response token; an id of a sample or
-            its teacher is outside the vocabulary; a sample has images that the model does not support.
+        DataError: a sample has no prompt token, so its first response token cannot be predicted; an id of a
+            sample or its teacher is outside the vocabulary; a sample has images that the model does not
+            support.
     """
     for sample in samples:
         sample.validate()
@@ -135,18 +137,23 @@ def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False
                 f"sample {sample.index!r} has images, but the trained model does not support images"
             )
         if sample.prompt_length < 1:
-            raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
+            raise DataError(
+                f"sample {sample.index!r} has no prompt token, so its first response token cannot be "
+                "predicted"
+            )
         ids = chain(sample.tokens, sample.next_tokens)
         unknown = [token for token in ids if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(
-                f"sample {sample.index!r} has token id {unknown[0]}, but the model has {vocabulary} tokens"
+                f"sample {sample.index!r} has token id {unknown[0]}, but the model has only "
+                f"{vocabulary} tokens"
             )
         read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
         lacking = next((token for token in read if not 0 <= token < vocabulary), None)
         if lacking is not None:
             raise DataError(
-                f"sample {sample.index!r}: its teacher has token id {lacking}, but the model has {vocabulary} tokens"
+                f"the teacher of sample {sample.index!r} has token id {lacking}, but the model "
+                f"has only {vocabulary} tokens"
             )
 
 
@@ -196,8 +203,11 @@ def pack(
 
 
 def observed_targets(sample: Sample) -> dict[int, int]:
-    """Returns the tokens in the response and after it that the policy did not write, by their index from the
-    response's start; empty for a removed sample."""
+    """Returns the tokens that the policy did not write, in and after the response, by index from the
+    response's start.
+
+    Empty for a removed sample.
+    """
     if sample.remove_sample:
         return {}
     tokens = sample.tokens[sample.prompt_length :] + sample.next_tokens
@@ -206,7 +216,7 @@ def observed_targets(sample: Sample) -> dict[int, int]:
 
 @dataclass
 class _Tokens:
-    """The tokens that the model processes."""
+    """Builds the token sequence of a pack."""
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -215,7 +225,7 @@ class _Tokens:
     """For each piece: its sample, its start in the sample, and its start in the pack."""
 
     def add(self, tokens: Sequence[int], sample: int, position: int = 0) -> int:
-        """Appends tokens of a sample, the first of which has position `position`; returns their start in the pack."""
+        """Appends tokens of a sample, starting at position `position`; returns their start in the pack."""
         start = len(self.ids)
         self.pieces.append((sample, position, start))
         self.ids += tokens
@@ -235,7 +245,7 @@ class _Tokens:
         )
 
     def position_ids(self, samples: Sequence[Sample], device: torch.device) -> Tensor:
-        """Returns [1, N], or [3, 1, N] if a sample has images."""
+        """Returns position ids [1, N], or [3, 1, N] if a sample has images."""
         flat = torch.tensor(self.positions, device=device).unsqueeze(0)
         if not samples:
             return flat
@@ -249,8 +259,11 @@ class _Tokens:
 
 
 def _lay_out(samples: Sequence[Sample], merge: bool, behind: bool) -> tuple[_Tokens, list[list[int]]]:
-    """Returns the tokens of the pack, with or without those `behind` the responses, and the index of each sample's
-    tokens, starting with the last one of its prompt."""
+    """Returns the pack's tokens, and the index of each sample's tokens, starting with the last one of its
+    prompt.
+
+    `behind`: include the tokens after the responses.
+    """
     sequences = [sample.tokens + (sample.next_tokens if behind else []) for sample in samples]
     unmerged = [Node(i, 0, len(sequence), [i]) for i, sequence in enumerate(sequences)]
     tokens = _Tokens()
@@ -277,9 +290,14 @@ def _run(nodes: Sequence[Node]) -> Run:
 
 
 def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
-    """Returns the common prefixes of the samples, with or without the tokens `behind` their responses. Image tokens
-    are equal only if the images are. Every response token counts as a target, because old log-probs cover all of
-    them."""
+    """Returns the common prefixes of the samples.
+
+    Image tokens are equal only if the images are. Every response token counts as a target, because old
+    log-probs cover all of them.
+
+    Args:
+        behind: include the tokens after the responses.
+    """
     sequences = [
         (_with_images(sample) if sample.images else sample.tokens) + (sample.next_tokens if behind else [])
         for sample in samples
@@ -289,7 +307,7 @@ def common_starts(samples: Sequence[Sample], behind: bool = False) -> Prefixes:
 
 
 def _with_images(sample: Sample) -> list[int]:
-    """Returns its tokens, with each image's tokens replaced by a number for the image."""
+    """Returns a sample's tokens, in which each image's tokens are replaced by a number for the image."""
     tokens = list(sample.tokens)
     for image in sample.images:
         named = hashlib.blake2b(repr((image.grid, image.file)).encode(), digest_size=8)
@@ -298,7 +316,7 @@ def _with_images(sample: Sample) -> list[int]:
 
 
 def trained_values(sample: Sample, values: Sequence[float]) -> list[float]:
-    """Selects, from one value per response token, those with loss mask 1, in the order of `pack`."""
+    """Selects the values with loss mask 1 from one value per response token, in the order of `pack`."""
     return [value for value, kept in zip(values, sample.mask, strict=True) if kept]
 
 

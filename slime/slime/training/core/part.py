@@ -1,4 +1,4 @@
-"""The checkpoint part of one trained model and its optimizer."""
+"""Checkpoint part: one trained model and its optimizer."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Part:
 
     @property
     def moved(self) -> list[Tensor]:
-        """Returns the tensors that the optimizer updates: the weights, or fp32 copies of them. Empty without an
+        """Returns the tensors that the optimizer updates: weights, or fp32 copies of them. Empty without an
         optimizer."""
         groups = self.optimizer.param_groups if self.optimizer else []
         return [parameter for group in groups for parameter in group["params"]]
 
     def publish(self) -> None:
-        """Copies the values of `moved` to the weights that compute. Every rank must call this. Here they are the same
-        tensors."""
+        """Copies the optimizer's values to the model's weights. Every rank must call this. No-op here: they
+        are the same."""
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
-        """Returns the tensors that DCP saves or fills in place: "model" and, if requested, "optimizer"; frozen
+        """Returns the tensors that DCP saves or loads in place: "model" and optionally "optimizer". Frozen
         weights are omitted."""
         options = _options(self.model)
         parameters = self.model.named_parameters(remove_duplicate=False)
@@ -56,12 +56,12 @@ class Part:
         return state
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Returns names and shapes of all weights of the model; `state` has those of this rank. Every rank must call
-        this."""
+        """Returns names and shapes of all weights of the model, from this rank's `state`. Every rank must
+        call this."""
         return {name: list(tensor.shape) for name, tensor in state["model"].items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Loads the values that DCP has filled in."""
+        """Loads the values that DCP has read."""
         options = _options(self.model)
         set_model_state_dict(self.model, state["model"], options=options)
         if "optimizer" in state:
@@ -70,7 +70,7 @@ class Part:
 
 
 def tensors_of(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
-    """Returns the tensors that DCP saves or fills in place; includes the optimizers of the parts in `stepped`."""
+    """Returns the tensors that DCP saves or loads in place, with optimizers only for the parts in `stepped`."""
     return {
         part.prefix + name: tensors
         for part in parts
@@ -86,8 +86,10 @@ def _options(model: Any) -> StateDictOptions:
 
 
 def reshard(model: Any) -> None:
-    """Frees the unsharded weights that FSDP keeps after a forward pass without backward. They have the compute dtype
-    and would be taken for the model's own. Does nothing for other models."""
+    """Frees the unsharded weights that FSDP keeps after a forward pass without backward; otherwise no-op.
+
+    They have the compute dtype and would be mistaken for the model's weights.
+    """
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

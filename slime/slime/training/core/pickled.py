@@ -1,7 +1,7 @@
-"""Reads a pickle as data: imports, calls and changes nothing that it names.
+"""Parses a pickle as data, without importing or calling anything that it names.
 
-A pickle is a program for a small stack machine. This implementation supports the steps that plain values and objects
-need, and represents an object by its class name, arguments and state. The caller interprets them.
+A pickle is a program for a small stack machine. This parser supports the opcodes of plain values and objects,
+and represents an object by its class name, arguments and state.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Named:
 
 
 def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
-    """Returns the value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and `Named`.
+    """Returns the value of a pickle: None, bool, int, float, str, bytes, tuple, list, dict, `Name` and
+    `Named`.
 
     Args:
         allowed: names that the pickle may contain.
 
     Raises:
-        UnpicklingError: it contains another name, is corrupt, or has a step that such values do not need.
+        UnpicklingError: it contains another name, is corrupt, or has an unsupported opcode.
     """
     machine = _Machine(allowed)
     try:
@@ -48,10 +49,10 @@ def read_pickle(data: bytes, allowed: Collection[Name]) -> object:
                 return machine.stack.pop()
             step = STEPS.get(operation.name)
             if step is None:
-                raise pickle.UnpicklingError(f"the step {operation.name} does not belong in a checkpoint")
+                raise pickle.UnpicklingError(f"opcode {operation.name} is not allowed in a checkpoint")
             step(machine, argument)
     except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise pickle.UnpicklingError(f"a broken pickle ({type(error).__name__}: {error})") from error
+        raise pickle.UnpicklingError(f"corrupt pickle ({type(error).__name__}: {error})") from error
     raise pickle.UnpicklingError("truncated pickle: no STOP opcode")
 
 
@@ -74,17 +75,17 @@ class _Machine:
         return items
 
     def last(self, number: int) -> None:
-        """Replaces the last values on the stack by a tuple of them."""
+        """Replaces the last `number` values on the stack by a tuple of them."""
         if len(self.stack) < number:
-            raise IndexError("too few values")
+            raise IndexError("the stack has too few values")
         self.stack[-number:] = [tuple(self.stack[-number:])]
 
     def name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise TypeError("a name is not a text")
+            raise TypeError("a name is not a string")
         qualified = Name(module, name)
         if qualified not in self.allowed:
-            raise pickle.UnpicklingError(f"{qualified} does not belong in a checkpoint")
+            raise pickle.UnpicklingError(f"{qualified} is not allowed in a checkpoint")
         self.push(qualified)
 
     def stack_name(self) -> None:
@@ -95,29 +96,29 @@ class _Machine:
         """REDUCE and NEWOBJ: records the call without making it."""
         arguments, kind = self.stack.pop(), self.stack.pop()
         if not (isinstance(kind, Name) and isinstance(arguments, tuple)):
-            raise TypeError("only named classes create objects")
+            raise TypeError("only named classes can create objects")
         self.push({} if kind == ORDERED_DICT and not arguments else Named(kind, arguments))
 
     def build(self) -> None:
         state, owner = self.stack.pop(), self.stack[-1]
         if not isinstance(owner, Named):
-            raise TypeError("only objects have a state")
+            raise TypeError("only objects can have a state")
         owner.state = state
 
     def append(self, values: list[object]) -> None:
         owner = self.stack[-1]
         if not isinstance(owner, list):
-            raise TypeError("values for what is not a list")
+            raise TypeError("cannot append to a value that is not a list")
         owner.extend(values)
 
     def set(self, values: list[object]) -> None:
         owner = self.stack[-1]
         if not isinstance(owner, dict) or len(values) % 2:
-            raise TypeError("entries for what is not a dictionary")
+            raise TypeError("cannot set items of a value that is not a dictionary")
         for key, value in zip(values[::2], values[1::2], strict=True):
             # Hashing nested tuples would use as much of the C stack as the pickle specifies.
             if not isinstance(key, str | int | Named):
-                raise TypeError(f"{type(key).__name__} as a key")
+                raise TypeError(f"{type(key).__name__} as a dictionary key")
             owner[key] = value
 
     def pair(self) -> list[object]:

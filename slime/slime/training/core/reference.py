@@ -1,4 +1,4 @@
-"""The reference model of the KL term: frozen, or updated from the policy after a number of rollouts."""
+"""The reference model of the KL term: frozen, or copied from the policy at intervals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PREFIX = "reference_"
 class Reference:
     """The reference model on one rank; all ranks must make the same calls.
 
-    A frozen reference that equals the base of the policy's adapters is that base, so it takes no memory. A reference
-    that is updated (--ref-update-interval) is part of checkpoints.
+    If a frozen reference equals the base of the policy's adapters, that base is used and takes no additional
+    memory. A reference that is updated (--ref-update-interval) is part of checkpoints.
 
     Args:
-        policy: the model that is trained.
+        policy: the trained model.
         first: folder of the policy's initial weights.
         load: loads the model in a folder, sharded like the policy.
 
@@ -36,7 +36,7 @@ class Reference:
         ConfigError: the reference is updated from a policy of another shape.
 
     Attributes:
-        followed: whether it copied the policy's weights after the last rollout.
+        followed: it copied the policy's weights after the last rollout.
     """
 
     followed = False
@@ -52,17 +52,17 @@ class Reference:
         self.model.requires_grad_(self.follows)  # checkpoints contain only trainable weights
         if self.follows and self.model.shapes() != policy.shapes():
             raise ConfigError(
-                f"--ref-update-interval: the model in {args.ref_load} has tensors of other shapes than the "
-                "policy and cannot take over its weights"
+                f"--ref-update-interval: the model of --ref-load {args.ref_load} has other tensor "
+                "shapes than the policy, so it cannot copy the policy's weights"
             )
 
     @property
     def follows(self) -> bool:
-        """Returns whether the policy's weights are copied to it at intervals."""
+        """Returns whether it copies the policy's weights at intervals."""
         return self.interval is not None
 
     def is_always(self, folder: str) -> bool:
-        """Returns whether it always has the weights of the model in `folder`."""
+        """Returns whether its weights never differ from the model in `folder`."""
         return not self.follows and self.folder == Path(folder).resolve()
 
     def log_probs(
@@ -73,8 +73,7 @@ class Reference:
             return trained_log_probs(self.model, micro_batches, samples, device, merge=self.merge)
 
     def follow(self, rollout_id: int) -> bool:
-        """Copies the policy's weights if the trained rollout `rollout_id` ends an interval. Returns whether it
-        did."""
+        """Copies the policy's weights if rollout `rollout_id` ends an interval. Returns whether it did."""
         self.followed = self.interval is not None and (rollout_id + 1) % self.interval == 0
         if self.followed:
             self.model.take_over(self.policy)

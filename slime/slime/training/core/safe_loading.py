@@ -1,7 +1,7 @@
-"""Reads torch's distributed checkpoints without running code that an attacker may have put in them.
+"""Reads torch's distributed checkpoints without executing code from them.
 
-The index of a checkpoint is a pickle. It is read as data (`pickled.py`), and the index is rebuilt from the fields
-that reading needs, each of which is checked. Values other than tensors are read with `weights_only`.
+The index of a checkpoint is a pickle. It is parsed as data (`pickled.py`) and rebuilt from the fields that
+reading needs, each of which is checked. Values other than tensors are read with `weights_only`.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ ALLOWED = frozenset(
 
 
 class SafeReader(FileSystemReader):
-    """Reads the checkpoint folder `path`; runs no code from it and reads no file outside it.
+    """Reads the checkpoint folder `path`; executes no code from it and reads no file outside it.
 
-    Raises (at `read_metadata`):
-        CheckpointError: the index is missing, corrupt, or has unexpected contents.
+    Raises:
+        CheckpointError: at `read_metadata`: the index is missing, corrupt, or has unexpected contents.
     """
 
     index: Metadata | None = None
@@ -84,15 +84,13 @@ class SafeReader(FileSystemReader):
             try:
                 self.index = read_index(path.read_bytes())
             except (OSError, pickle.UnpicklingError) as error:
-                raise CheckpointError(
-                    f"{path} cannot be read as the index of a checkpoint: {error}"
-                ) from error
+                raise CheckpointError(f"{path} is not a valid checkpoint index: {error}") from error
         self.index.storage_meta = StorageMeta(load_id=self.load_id)
         return self.index
 
 
 def read_index(data: bytes) -> Metadata:
-    """Returns the index in `.metadata`. Raises UnpicklingError if `data` is something else."""
+    """Returns the index in `.metadata`. Raises UnpicklingError if `data` is not one."""
     try:
         fields = _fields(read_pickle(data, ALLOWED), "Metadata")
         return Metadata(
@@ -102,19 +100,19 @@ def read_index(data: bytes) -> Metadata:
             storage_data={_key(key): _place(value) for key, value in _pairs(fields["storage_data"])},
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise pickle.UnpicklingError(f"it is not the index of a checkpoint ({error})") from error
+        raise pickle.UnpicklingError(f"not a checkpoint index ({error})") from error
 
 
 def _fields(value: object, kind: str, module: str = INDEX) -> dict[object, object]:
     """Returns the fields of an object of class `kind`."""
     if not (isinstance(value, Named) and value.kind == Name(module, kind) and isinstance(value.state, dict)):
-        raise TypeError(f"no {kind}")
+        raise TypeError(f"not a {kind}")
     return value.state
 
 
 def _pairs(value: object) -> list[tuple[object, object]]:
     if not isinstance(value, dict):
-        raise TypeError("no dictionary")
+        raise TypeError("not a dictionary")
     return list(value.items())
 
 
@@ -145,9 +143,9 @@ def _entry(value: object) -> TensorStorageMetadata | BytesStorageMetadata:
     fields = _fields(value, "TensorStorageMetadata")
     properties, chunks = fields["properties"], fields["chunks"]
     if not (isinstance(properties, Named) and isinstance(properties.state, tuple) and properties.state):
-        raise TypeError("no properties of a tensor")
+        raise TypeError("not tensor properties")
     if not isinstance(chunks, list):
-        raise TypeError("no chunks of a tensor")
+        raise TypeError("not a list of tensor chunks")
     dtype = properties.state[0]
     if not isinstance(dtype, Name):
         raise TypeError("no dtype")
@@ -172,16 +170,16 @@ def _key(value: object) -> MetadataIndex:
 
 
 def _place(value: object) -> _StorageInfo:
-    """Returns a file of the folder, and a range of bytes in it."""
+    """Returns a file of the folder and a byte range in it."""
     fields = _fields(value, INFO.name, INFO.module)
     name = _text(fields["relative_path"])
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is not a file of the checkpoint")
+        raise ValueError(f"{name!r} is not a file of the checkpoint folder")
     info = _StorageInfo(name, _number(fields["offset"]), _number(fields["length"]))
     transforms = fields.get("transform_descriptors")
     if transforms is not None:
         if not isinstance(transforms, tuple | list):
-            raise TypeError("no transforms")
+            raise TypeError("transforms are not supported")
         info.transform_descriptors = [_text(transform) for transform in transforms]
     return info
 

@@ -1,7 +1,7 @@
-"""A distribution whose rows are divided over ranks: each rank computes the rows of its own tokens, and all ranks
-receive all results.
+"""A distribution whose rows are divided over ranks; all ranks receive all results.
 
-Ranks exchange only a few numbers per token. Every rank computes the same losses, over all tokens.
+Each rank computes the rows of its own tokens. Ranks exchange only a few numbers per token, and every rank
+computes the same losses over all tokens.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 class _Share(torch.autograd.Function):
-    """Gathers the rows of all ranks on each rank. Later layers compute the same on every rank, so the summed gradient
-    of this rank's rows is its own gradient times the number of ranks."""
+    """Gathers the rows of all ranks on each rank.
+
+    Later layers compute the same on every rank, so the summed gradient of this rank's rows is its own
+    gradient times the number of ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, own_rows: Tensor, numbers: Tensor, total: int, group: ProcessGroup) -> Tensor:
@@ -41,10 +44,10 @@ class _Share(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class OwnRows:
-    """The t of the T rows of a pack that belong to this rank.
+    """The t of a pack's T rows that belong to this rank.
 
     Attributes:
-        numbers: [t], of the rows. Every row is one rank's of `group`.
+        numbers: [t], indices of the rows. Each of the T rows belongs to one rank of `group`.
         total: T.
     """
 
@@ -61,11 +64,11 @@ class OwnRows:
 
 
 class SharedRows:
-    """A distribution whose results are the same on every rank. All ranks must make the same calls.
+    """A distribution whose results are equal on every rank. All ranks must make the same calls.
 
     Args:
-        own: of the rows of this rank.
-        hidden: [t, H], their hidden states.
+        own: distribution of this rank's rows.
+        hidden: [t, H], hidden states of these rows.
         of: computes the distribution of hidden states.
     """
 
@@ -76,7 +79,7 @@ class SharedRows:
         self._asked: tuple[Tensor, Tensor] | None = None
 
     def log_probs(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
+        """Returns log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
         # a chunked distribution recognizes the same tensor by identity
         if self._asked is None or self._asked[0] is not ids:
             self._asked = ids, ids[self.rows.numbers]
@@ -87,17 +90,19 @@ class SharedRows:
         return self.rows.share(self.own.logsumexp())
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, [T]. Differentiable."""
+        """Returns the entropy in nats, [T]. Differentiable."""
         return self.rows.share(self.own.entropy())
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Returns the k most likely tokens: (log-probs [T, K] in descending order, ids [T, K])."""
+        """Returns log-probs [T, K], in descending order, and ids [T, K] of the k most likely tokens."""
         values, ids = self.own.topk(k)
         return self.rows.share(values), self.rows.share(ids)
 
     @torch.no_grad()
     def guided(self, plain: SharedRows, strength: float) -> SharedRows:
-        """See Distribution; without gradients. After another prompt, a token may belong to another rank, so hidden
-        states are exchanged."""
+        """See `Distribution.guided`; without gradients.
+
+        After another prompt a token may belong to another rank, so hidden states are exchanged.
+        """
         here = plain.rows.share(plain.hidden)[self.rows.numbers]
         return SharedRows(self.own.guided(self.of(here), strength), self.rows, self.hidden, self.of)

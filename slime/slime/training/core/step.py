@@ -1,6 +1,7 @@
-"""Computes the gradient of one optimizer step over the micro-batches of a schedule, and log-probs without gradients.
+"""Computes gradients of one optimizer step over the micro-batches of a schedule, and log-probs without
+gradients.
 
-With --echo-coef, the tokens of a pack that the policy did not write are learned too.
+With --echo-coef, tokens that the policy did not write are also trained.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of this rank's share of an optimizer step.
+    """Inputs of this rank's share of an optimizer step.
 
     Attributes:
         micro_batches: this rank's micro-batches, as positions in `data.samples`.
         denominator: number of samples in the whole step, or of tokens with --calculate-per-token-loss.
-        teach: (number of the micro-batch, pack, distribution) -> a teacher's log-probs of likely ids.
-        following: the micro-batches whose samples follow only their teacher.
+        teach: maps (micro-batch number, pack, distribution) to a teacher's log-probs of likely ids.
+        following: the micro-batches whose samples are only distilled.
         before_backward: called before the backward pass of every micro-batch.
     """
 
@@ -88,10 +89,10 @@ class StepInputs:
     def loss_of(
         self, number: int, packed: PackedBatch, seen: Any
     ) -> tuple[LossOutput, PackedBatch, Tensor | None]:
-        """Returns loss and metrics of a pack, its trained part, and the log-probs of the targets [T]. The log-probs
-        are None if the samples follow only their teacher.
+        """Returns loss and metrics of a pack, its trained part, and log-probs of the targets [T].
 
-        `seen` is the model's output for the pack: a distribution, or logits for a custom loss.
+        The log-probs are None for distillation-only samples. `seen` is the model's output for the pack: a
+        distribution, or logits for a custom loss.
         """
         micro_batch = self.micro_batches[number]
         if number in self.following.taught:
@@ -114,7 +115,7 @@ class StepInputs:
     def _of_components(
         self, number: int, packed: PackedBatch, dist: Distribution
     ) -> tuple[LossOutput, Tensor]:
-        """Like `loss_of`; reuses the log-probs that the loss computes if possible."""
+        """Like `loss_of` for built-in losses; reuses the log-probs that the loss computes if possible."""
         args, micro_batch = self.args, self.micro_batches[number]
         batch = loss_batch(micro_batch, packed, self.data, self.denominator, args.reward_key)
         if self.teach is not None:
@@ -132,7 +133,7 @@ class StepInputs:
 def forward_backward(
     learner: Learner[TrainedModel], inputs: StepInputs, on_log_probs: OnLogProbs
 ) -> dict[str, float]:
-    """Accumulates the gradient of the step's loss; returns the step's metrics. Both include all ranks."""
+    """Accumulates the gradient of the step's loss over all ranks; returns the step's metrics."""
     seen_log_probs: list[tuple[MicroBatch, PackedBatch, Tensor]] = []
     metrics: list[dict[str, Tensor]] = []
 
@@ -151,7 +152,7 @@ def forward_backward(
 
 
 def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Returns sums by name. Reading a tensor waits for the GPU, so call this after the last backward pass."""
+    """Returns sums by name. Call it after the last backward pass, because reading a tensor waits for the GPU."""
     sums: dict[str, float] = {}
     for part in metrics:
         for name, value in part.items():
@@ -160,7 +161,7 @@ def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
 
 
 def _keep_normaliser(dist: Distribution) -> None:
-    """Computes the normaliser of a vocabulary that is cut over ranks with its gradient, before a teacher requests it
+    """Computes the normaliser of a sharded vocabulary with its gradient, before a teacher computes it
     without."""
     whole = dist.whole if isinstance(dist, Rows) else dist
     own = whole.own if isinstance(whole, SharedRows) else whole
@@ -171,8 +172,8 @@ def _keep_normaliser(dist: Distribution) -> None:
 def step_reducer(
     denominator: float, packed: PackedBatch, per_token: bool, of_tokens: Sequence[float] | None = None
 ) -> Reducer:
-    """Returns a function that averages over the trained tokens of the step, or over samples the means of their
-    trained tokens.
+    """Returns a function that averages over trained tokens, or over samples the means of their trained
+    tokens.
 
     Args:
         of_tokens: [T], additional weights that do not change the denominators.
@@ -184,7 +185,7 @@ def step_reducer(
 
 
 def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArguments) -> list[float] | None:
-    """Returns the weights of the trained tokens, from their ages and their samples' weights; None if all are 1."""
+    """Returns the trained tokens' weights, from token ages and sample weights; None if all are 1."""
     samples = [data.samples[i] for i in micro_batch]
     if args.max_staleness is None and all(sample.loss_weight == 1 for sample in samples):
         return None
@@ -202,7 +203,7 @@ def loss_batch(
     denominator: float = 1.0,
     reward_key: str | None = None,
 ) -> LossBatch:
-    """Returns the inputs of the loss, aligned with the targets of the pack. A filler is one token with weight 0."""
+    """Returns the inputs of the loss, aligned with the pack's targets. A filler has one token with weight 0."""
     samples, device = [data.samples[i] for i in micro_batch], packed.targets.device
     masks = [torch.tensor(sample.mask, dtype=torch.bool, device=device) for sample in samples]
     engine = {
@@ -236,13 +237,13 @@ def loss_batch(
 
 
 def _reward(sample: Sample, key: str | None) -> float:
-    """Returns a sample's reward for custom losses; it may be missing if distillation needs no rewards."""
+    """Returns a sample's reward for custom losses; NaN if it has none, as distillation allows."""
     return math.nan if sample.reward is None else sample.get_reward_value(key)
 
 
 def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> tuple[Tensor, Tensor] | None:
-    """Returns the teacher's log-probs of the sampled tokens, and a mask of the tokens that have one; None if no token
-    has."""
+    """Returns the teacher's log-probs of the sampled tokens, and a mask of tokens with a teacher; None if all
+    lack one."""
     per_sample = [data.teacher_of(i) for i in micro_batch]
     if all(part is None for part in per_sample):
         return None
@@ -258,8 +259,7 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
 
 
 def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
-    """Returns the engine's log-probs of companions that have them, and NaN for all other samples; None without such
-    companions."""
+    """Returns the engine's log-probs of companions, and NaN for other samples; None if no companion has them."""
     samples = {i: data.samples[i] for i in micro_batch}
     companions = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
     if not companions:
@@ -276,7 +276,7 @@ def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -
 def values_of(
     micro_batch: MicroBatch, packed: PackedBatch, by_position: Mapping[int, object] | None
 ) -> Tensor | None:
-    """Selects from values by position those of the micro-batch's tokens, [T]; None if a sample has no values."""
+    """Returns the values of the micro-batch's tokens, [T]; None if a sample has no values."""
     if by_position is None or not all(i in by_position for i in micro_batch):
         return None
     device = packed.targets.device
@@ -295,7 +295,8 @@ def trained_log_probs(
     on_distribution: OnDistribution | None = None,
     **how: Any,
 ) -> dict[int, list[float]]:
-    """Returns log-probs of the samples in `micro_batches`, by position, computed by the same function as in training.
+    """Returns log-probs of the samples in `micro_batches`, by position, computed as in training but without
+    dropout.
 
     Only the dropout of adapters is disabled.
 
@@ -329,7 +330,7 @@ def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> d
 
 @dataclass(frozen=True)
 class Others:
-    """Tokens that the policy did not write: their distribution, ids [E], and number in each sample."""
+    """Tokens that the policy did not write: their distribution, ids [E], and number per sample."""
 
     dist: Distribution
     ids: Tensor
@@ -337,7 +338,7 @@ class Others:
 
 
 def split_others(packed: PackedBatch, seen: Distribution) -> tuple[PackedBatch, Distribution, Others | None]:
-    """Splits pack and distribution into the trained tokens and the others; the latter are None if there are none."""
+    """Splits pack and distribution into trained tokens and others (None if there are no others)."""
     if not sum(packed.observed):
         return packed, seen, None
     own, ids = packed.without_observed()
@@ -355,11 +356,11 @@ def add_echo(
 ) -> LossOutput:
     """Returns the loss plus `echo_coef` times the cross-entropy of tokens that the policy did not write.
 
-    With --calculate-per-token-loss, the sum over these tokens is divided by the step's trained tokens. Otherwise, it
-    is the mean over samples of each sample's mean over these tokens.
+    With --calculate-per-token-loss, the sum over these tokens is divided by the step's trained tokens.
+    Otherwise, it is the mean over samples of each sample's mean over these tokens.
 
     Args:
-        of_samples: a factor for the tokens of each sample.
+        of_samples: weight of each sample's tokens.
     """
     if not args.echo_coef:
         return output

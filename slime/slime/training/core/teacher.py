@@ -1,8 +1,9 @@
-"""The teacher in the trainer: chooses its model and runs it on hinted prompts followed by the student's response.
+"""The teacher in the trainer: selects its model and runs it on hinted prompts followed by the student's
+response.
 
-Every hint of a sample gives one sequence of `teacher_tokens_candidates`. The response ids follow the hinted prompt,
-so position t under each hint teaches response token t. Logits are computed only at response positions, at the
-student's temperature. A sample gives one sequence per hint, or none if the loss needs no teacher.
+Every hint of a sample gives one sequence of `teacher_tokens_candidates`. The response ids follow the hinted
+prompt, so position t under each hint teaches response token t. Logits are computed only at response
+positions, at the student's temperature.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
 
 
 class TeacherSequence(NamedTuple):
-    """One hint of one sample: the sample's position in the micro-batch, the number of the hint, the teacher's
-    sequence, and the sample with the same response after its plain prompt."""
+    """One hint of one sample.
+
+    It holds the sample's position in the micro-batch, the index of the hint, the teacher's sequence, and the
+    sample with the same response after its plain prompt.
+    """
 
     owner: int
     hint: int
@@ -52,7 +56,7 @@ class Teacher:
     Args:
         model: None if the samples contain the teacher's log-probs (--teacher-source inference).
         computing: context manager in which the model computes the teacher's output.
-        is_fixed: the teacher's weights never change, so its outputs are cached for samples that are repeated.
+        is_fixed: the teacher's weights never change, so outputs are cached for repeated samples.
     """
 
     def __init__(
@@ -72,14 +76,13 @@ class Teacher:
         self.distance = TeacherDistance()
 
     def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
-        """Adds the teacher's log-probs of the sampled tokens of one step, if the loss needs them. Every rank must
+        """Adds the teacher's log-probs of one step's sampled tokens, if the loss needs them. Every rank must
         call this."""
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
 
     def lead(self, number: int, step: Step, data: TrainBatch, device: torch.device) -> None:
-        """Stores the teacher's likely ids for those samples of a step that follow only their teacher. Every rank must
-        call this."""
+        """Stores the teacher's likely ids for a step's distillation-only samples. Every rank must call this."""
         for part in step.others():
             data.followed[number, part] = self.followed(step, part, data.samples, device)
 
@@ -87,7 +90,7 @@ class Teacher:
     def followed(
         self, step: Step, number: int, samples: Sequence[Sample], device: torch.device
     ) -> Candidates:
-        """Returns the teacher's likely ids at the T tokens of micro-batch `number` of this rank, as one hint."""
+        """Returns the teacher's likely ids for the T tokens of this rank's micro-batch `number`, as one hint."""
         assert self.model is not None
         k = min(max(self.args.distill_topk or 0, LIKELY_IDS), self.model.vocabulary)
 
@@ -99,8 +102,8 @@ class Teacher:
         return ask(everywhere) if self.kept is None else self.kept.read(everywhere, samples, ask, device)
 
     def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
-        """Returns a callback that stores the distillation targets during the pass for old log-probs; None if the loss
-        needs no likely ids."""
+        """Returns a callback that stores distillation targets during the pass for old log-probs; None if not
+        needed."""
         if not self.over_topk:
             return None
 
@@ -110,8 +113,11 @@ class Teacher:
         return keep
 
     def teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
-        """Returns a function that gives the teacher's stored targets. In the first step, the function runs the
-        teacher between forward and backward, so the policy needs no additional pass."""
+        """Returns a function that returns the teacher's stored targets.
+
+        In the first step, it runs the teacher between forward and backward instead, so the policy needs no
+        additional pass.
+        """
         if not self.over_topk:
             return None
 
@@ -122,8 +128,11 @@ class Teacher:
         return teach
 
     def sampled(self, step: Step, samples: Sequence[Sample], device: torch.device) -> dict[int, list[float]]:
-        """Returns the log-probs of the trained tokens of this rank's samples under the shortest hint, by position;
-        samples without a hint are omitted. Every rank must call this."""
+        """Returns log-probs of this rank's trained tokens under the shortest hint, by position. Every rank
+        must call this.
+
+        Samples without a hint are omitted.
+        """
         by_sample: dict[int, list[float]] = {}
         rounds = [
             (micro_batch, sequences)
@@ -142,7 +151,7 @@ class Teacher:
     def _log_probs(
         self, rounds: Sequence[Sequence[TeacherSequence]], packs: Sequence[PackedBatch]
     ) -> list[Tensor]:
-        """Returns the teacher's log-probs of the targets of every pack, [T] each."""
+        """Returns the teacher's log-probs of every pack's targets, [T] each."""
         assert self.model is not None
         if self.args.teacher_guidance != 1:
             pairs = zip(rounds, packs, strict=True)
@@ -162,8 +171,8 @@ class Teacher:
         packed: PackedBatch,
         student: Distribution,
     ) -> TopKTargets:
-        """Returns the distillation targets of the T tokens of this rank's micro-batch `number`. Every rank must call
-        this.
+        """Returns the distillation targets of the T tokens of this rank's micro-batch `number`. Every rank
+        must call this.
 
         Args:
             student: distribution of `packed` under the policy before the update.
@@ -189,11 +198,12 @@ class Teacher:
         asked: Tensor | None,
         k: int,
     ) -> Candidates:
-        """Runs the teacher once for every hint: returns log-probs of the requested ids `asked` [T, K], the teacher's
-        own likely ids, or both.
+        """Runs the teacher once for every hint.
+
+        Returns log-probs of the ids `asked` [T, K], the teacher's own likely ids, or both.
 
         Args:
-            micro_batches: those of all ranks; this rank's is `packed`.
+            micro_batches: micro-batches of all ranks; this rank's is `packed`.
         """
         length, device = len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
@@ -219,10 +229,10 @@ class Teacher:
     def _passes(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
-        """Yields packs of this rank's sequences with the teacher's distribution of each.
+        """Yields packs of this rank's sequences with the teacher's distribution for each.
 
-        With --teacher-guidance, a second forward pass reads the plain prompts, unless the teachers of all ranks read
-        only these.
+        With --teacher-guidance, a second forward pass reads the plain prompts, unless the teachers of all
+        ranks read only these.
         """
         everywhere = [samples[i] for micro_batch in micro_batches for i in micro_batch]
         is_guided = any(tokens != sample.tokens for sample in everywhere for tokens in self.prompts(sample))
@@ -233,7 +243,7 @@ class Teacher:
     def _ask(
         self, sequences: Sequence[TeacherSequence], packed: PackedBatch, is_guided: bool = True
     ) -> Distribution:
-        """Returns the teacher's distribution of a pack of these sequences."""
+        """Returns the teacher's distribution for a pack of these sequences."""
         model = self.model
         assert model is not None
         model.eval()
@@ -251,14 +261,13 @@ class Teacher:
     def _rounds(
         self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample]
     ) -> list[list[TeacherSequence]]:
-        """Splits this rank's sequences into forward passes; every rank gets as many as the rank that needs the
-        most."""
+        """Splits this rank's sequences into forward passes; every rank gets the same number."""
         packs = [self._packs(micro_batch, samples) for micro_batch in micro_batches]
         own_packs = packs[self.rank]
         return [*own_packs, *([] for _ in range(max(map(len, packs)) - len(own_packs)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
-        """Returns the sequences of a micro-batch in order, split at the limits of a micro-batch."""
+        """Returns the sequences of a micro-batch in order, split at the micro-batch limits."""
         args = self.args
         parts: list[list[TeacherSequence]] = []
         tokens = 0
@@ -278,8 +287,10 @@ class Teacher:
         return parts
 
     def _sequences(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> Iterator[TeacherSequence]:
-        """Yields the teacher's sequences. The common prefix of a sample's hinted prompts counts as their prompt, so
-        that packing can share it."""
+        """Yields the teacher's sequences.
+
+        The common prefix of a sample's hinted prompts counts as their prompt, so that packing can share it.
+        """
         for owner, i in enumerate(micro_batch):
             sample = samples[i]
             prompts = self.prompts(sample)
@@ -296,8 +307,8 @@ class Teacher:
                 yield TeacherSequence(owner, hint, read, sample)
 
     def prompts(self, sample: Sample) -> list[list[int]]:
-        """Returns the teacher's prompts for a sample: one for each used hint, or the plain prompt if the loss wants a
-        teacher without a hint."""
+        """Returns the teacher's prompts for a sample: one per used hint, or the plain prompt if the loss
+        needs no hint."""
         candidates = sample.teacher_tokens_candidates or []
         if not candidates and self.without_hint == "plain":
             return [sample.tokens]
@@ -334,8 +345,8 @@ def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candid
 
 
 def hint_groups(samples: Sequence[Sample], packed: PackedBatch) -> Tensor:
-    """Returns group numbers [T]: tokens of one group get the same hint. A group is a sample, or one step of an
-    agent."""
+    """Returns group indices [T]; tokens of one group get the same hint. A group is a sample, or one step of
+    an agent."""
     groups: list[int] = []
     number = 0
     for sample in samples:
@@ -360,11 +371,11 @@ def make_teacher(
     first: str,
     load: Callable[[str], TrainedModel],
 ) -> Teacher:
-    """Returns the teacher that the flags describe.
+    """Returns the teacher that the flags select.
 
     Args:
-        replica: number that selects this rank's samples of a step.
-        policy: the model that is trained.
+        replica: index of this rank's replica, which selects its samples of a step.
+        policy: the trained model.
         reference: the KL term's reference; its model is shared if it is the same model and never changes.
         first: folder of the initial weights.
         load: loads the model in a folder, sharded like the policy.
@@ -388,13 +399,14 @@ def make_teacher(
     model.requires_grad_(False)
     if model.vocabulary != policy.vocabulary:
         raise ConfigError(
-            f"the teacher in {folder} has {model.vocabulary} tokens, the student {policy.vocabulary}"
+            f"the teacher in {folder} has {model.vocabulary} tokens, but the student has "
+            f"{policy.vocabulary}; use a teacher with the same vocabulary"
         )
     return Teacher(args, replica, model, is_fixed=True)
 
 
 def check_tokenizer(teacher: str, student: str) -> None:
-    """Raises ConfigError if an id stands for different tokens in the two folders' tokenizers."""
+    """Raises ConfigError if the two folders' tokenizers map an id to different tokens."""
     has = [any((Path(folder) / name).is_file() for name in TOKENIZER_FILES) for folder in (teacher, student)]
     if not all(has):
         return
@@ -403,8 +415,8 @@ def check_tokenizer(teacher: str, student: str) -> None:
     if different:
         token, number = different[0]
         raise ConfigError(
-            f"--teacher-model {teacher} has another tokenizer than {student}: they disagree on id {number} "
-            f"({token!r}); a teacher reads the student's ids, so it needs the same vocabulary"
+            f"--teacher-model {teacher} has another tokenizer than {student}: id {number} "
+            f"({token!r}) differs; choose a teacher with the student's vocabulary"
         )
 
 

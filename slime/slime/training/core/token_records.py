@@ -30,7 +30,7 @@ DIGITS = 5
 
 
 class TokenRecords:
-    """Collects the token records of one rollout on one rank; with several epochs, only the first is recorded."""
+    """Collects the token records of one rollout on one rank; with several epochs, only of the first."""
 
     def __init__(self, args: Arguments, rollout_id: int, version: int) -> None:
         self._args = args
@@ -82,7 +82,8 @@ class TokenRecords:
         return {i: values.tolist() for i, values in (data.advantages or {}).items()}
 
     def _of_sampled_tokens(self, data: TrainBatch) -> dict[int, list[float]]:
-        """Returns the policy's minus the teacher's log-prob, for a teacher that scored only the sampled tokens."""
+        """Returns the policy's minus the teacher's log-prob, for a teacher that scored only the sampled
+        tokens."""
         pairs = {i: (own, data.teacher_of(i)) for i, own in self._log_probs.items() if i not in self._gaps}
         return {
             i: [a - b for a, b in zip(own, teacher, strict=True)]
@@ -99,14 +100,14 @@ class TokenRecords:
 
 
 def disagreement(targets: TopKTargets) -> Tensor:
-    """Returns the part of the KL [T] of the policy from its teacher that comes from the compared ids, in nats."""
+    """Returns the compared ids' part of the KL [T] of the policy from its teacher, in nats."""
     terms = targets.old_log_probs.exp() * (targets.old_log_probs - targets.teacher_log_probs)
     return (terms * targets.valid).sum(-1)
 
 
 def widened(mask: Sequence[int], values: Sequence[float]) -> list[float | None]:
-    """Expands values of trained tokens to a list over all response tokens, rounded; NaN and untrained tokens become
-    None."""
+    """Expands values of trained tokens to a list over all response tokens, rounded; None for NaN and
+    untrained tokens."""
     rest = iter(values)
     wide = [next(rest) if kept else None for kept in mask]
     return [None if v is None or v != v else float(f"{v:.{DIGITS}g}") for v in wide]

@@ -1,7 +1,7 @@
-"""Converts trained samples to slime's names for users' functions, and applies the functions' changes.
+"""Converts samples to slime's names for users' functions, and applies the functions' changes.
 
-* A custom loss on logits: f(args, batch, logits, sum_of_sample_mean). * --rollout-data-postprocess-path: inspects or
-changes a rank's data before training.
+* A custom loss on logits: f(args, batch, logits, sum_of_sample_mean).
+* --rollout-data-postprocess-path: inspects or changes a rank's data before training.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def custom_loss(
     data: TrainBatch,
     denominator: float,
 ) -> tuple[LossOutput, Tensor]:
-    """Returns loss and metrics of a `custom_pack` with its raw logits [1, N, V], and the log-probs of its targets
+    """Returns loss and metrics of a `custom_pack` with raw logits [1, N, V], and log-probs of its targets
     [T].
 
-    The function returns sums over samples (tokens with --calculate-per-token-loss); `denominator` is their number in
-    the whole step.
+    The user's function returns sums over samples (tokens with --calculate-per-token-loss); `denominator` is
+    their number in the whole step.
     """
     samples, device = [data.samples[i] for i in micro_batch] or [FILLER], logits.device
     lengths = torch.tensor(packed.lengths, device=device)
@@ -74,8 +74,10 @@ def custom_batch(
     data: TrainBatch,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Returns a batch under slime's names. Lists have one entry per sample; per-token values are tensors [R]; missing
-    values are None."""
+    """Returns a batch under slime's names.
+
+    Lists have one entry per sample; per-token values are tensors [R]; missing values are None.
+    """
     masks = [torch.tensor(sample.mask, dtype=torch.bool) for sample in samples]
     advantages = _of_batch(masks, micro_batch, data.advantages, device)
     return {
@@ -129,14 +131,15 @@ CHANGEABLE = {
     "log_probs": "old_log_probs",
     "ref_log_probs": "ref_log_probs",
 }
-"""Changeable names of the dictionary, with the corresponding fields of the data."""
+"""Names of the dictionary that a user's function may change, and the corresponding fields of the data."""
 
 
 def postprocess(
     args: HookArguments, rollout_id: int, data: TrainBatch, schedule: Schedule, rank: int
 ) -> None:
-    """Calls f(args, rollout_id, rollout_data), whose lists have one entry per sample of this rank. Applies its
-    changes to advantages, returns, log_probs (old ones) and ref_log_probs, each [R] or None.
+    """Calls f(args, rollout_id, rollout_data), whose lists have one entry per sample of this rank.
+
+    Changes of advantages, returns, log_probs (old ones) and ref_log_probs are applied, each [R] or None.
 
     Raises:
         DataError: a changed list does not match its samples.
@@ -190,8 +193,8 @@ def _narrowed(name: str, values: Any, masks: dict[int, Any], args: HookArguments
         else:
             return narrowed
     raise DataError(
-        f"{args.rollout_data_postprocess_path} must leave rollout_data[{name!r}] as one tensor of "
-        "response_length numbers a sample"
+        f"{args.rollout_data_postprocess_path} must set rollout_data[{name!r}] to one tensor of "
+        "response_length numbers per sample"
     )
 
 

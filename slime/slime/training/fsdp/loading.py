@@ -1,7 +1,4 @@
-"""Loads a rank's policy or critic, adds adapters, and shards it with FSDP2, as the flags specify.
-
-With --fused-layers, some layers use one fused kernel each.
-"""
+"""Loads a rank's policy or critic, adds adapters, and shards it with FSDP2, as the flags specify."""
 
 from __future__ import annotations
 
@@ -102,8 +99,10 @@ def load_as(
 
 
 def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrainedModel]:
-    """Returns the model in fp32: without weights, plus the source of its shards; or complete, if only transformers
-    can read the files."""
+    """Returns the model without weights and the source of its shards, or the complete fp32 model and None.
+
+    The complete model is loaded only if the files need transformers' own loader.
+    """
     how: dict[str, Any] = {"dtype": torch.float32}
     if args.load_in_4bit:
         how |= four_bit_config()
@@ -128,8 +127,9 @@ def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrai
 
 
 def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None:
-    """Freezes the weights whose names match none of `only`, or match one of `frozen`: regular expressions, matched
-    anywhere.
+    """Freezes the weights whose names match none of `only`, or match one of `frozen`.
+
+    Both are regular expressions, matched anywhere in the name.
 
     Raises:
         ConfigError: an expression matches no weight, or no weight remains trainable.
@@ -138,14 +138,14 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
     for flag, patterns in (("--only-train-params-name-list", only), ("--freeze-params-name-list", frozen)):
         for pattern in patterns:
             if not any(re.search(pattern, name) for name in names):
-                raise ConfigError(f"{flag} {pattern} matches no weight; they are named like {names[0]}")
+                raise ConfigError(f"{flag} {pattern} matches no weight; an example of a name is {names[0]}")
     for name, parameter in model.named_parameters():
         stays = any(re.search(pattern, name) for pattern in frozen)
         chosen = not only or any(re.search(pattern, name) for pattern in only)
         if parameter.is_floating_point():
             parameter.requires_grad_(chosen and not stays and parameter.requires_grad)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("--freeze-params-name-list leaves no weight to train")
+        raise ConfigError("--freeze-params-name-list freezes all weights; leave some trainable")
 
 
 def shard(
@@ -189,7 +189,7 @@ SAVED, ORIGINAL = ".modules_to_save.default.", ".original_module."
 
 
 class FolderShards:
-    """The sources in a model folder of each tensor of a model.
+    """The sources of each tensor of a model in a model folder.
 
     Attributes:
         model: the model built from its configuration, without weights.
@@ -209,7 +209,7 @@ class FolderShards:
             names: result of `names_in` before the model was sharded.
 
         Raises:
-            ConfigError: a tensor is corrupt or does not have the shape from config.json.
+            ConfigError: a tensor is corrupt, or its shape does not match config.json.
         """
         state = adapted.state_dict()
         with WeightFiles(self.folder) as files:
@@ -217,7 +217,7 @@ class FolderShards:
                 self._fill(state[name], self.sources[plain], files)
 
     def names_in(self, adapted: nn.Module) -> dict[str, str]:
-        """Returns the model's names by the names in its wrapper, for all tensors of the folder."""
+        """Returns a mapping from names in the wrapper to names in the model, for all tensors of the folder."""
         state = _stored_once(adapted)
         names = {name: self.origin[id(x)] for name, x in state.items() if id(x) in self.origin}
         copies = {name: name.replace(SAVED, ORIGINAL) for name in state if SAVED in name}
@@ -245,8 +245,9 @@ class FolderShards:
 
 
 def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShards | None:
-    """Returns the model of a folder without weights, with their sources; None if only transformers can read the
-    format of the files.
+    """Returns a model without weights and the sources of its weights.
+
+    Returns None if only transformers can read the format of the files.
 
     Args:
         how: arguments of `from_config`.
@@ -282,12 +283,12 @@ def _check_shape(target: Tensor, source: Source, files: WeightFiles) -> None:
         shape, named = [len(source), sum(x[0] for x in each), *each[0][1:]], source[0][0]
     if shape != list(target.shape):
         raise ConfigError(
-            f"{files.folder}: {named} makes a tensor of {shape}, but config.json requires {list(target.shape)}"
+            f"{files.folder}: {named} has shape {shape}, but config.json requires {list(target.shape)}"
         )
 
 
 class PackedValues(nn.Module):
-    """The body of a causal language model, with one linear output instead of a vocabulary.
+    """The body of a causal language model with a linear output of size 1 instead of a vocabulary.
 
     With LoRA, the body has adapters, and the output is fully trained.
 
@@ -302,7 +303,7 @@ class PackedValues(nn.Module):
         super().__init__()
         if sees(model.config):
             raise ConfigError(
-                "--advantage-estimator ppo: the critic would not see the images of the policy; use grpo"
+                "--advantage-estimator ppo does not support images, because the critic is text-only; use grpo"
             )
         self.body = model.get_decoder()
         self.config = model.config
@@ -331,7 +332,7 @@ class PackedValues(nn.Module):
 
 
 def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
-    """Returns the critic that the flags describe. Raises ConfigError as `load_as`."""
+    """Returns the critic that the flags select. Raises ConfigError like `load_as`."""
     return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
 
 

@@ -1,7 +1,7 @@
 """LoRA adapters (PEFT) on the trainer's model: adds, disables, merges and stores them.
 
-Merging makes copies, so the base never changes. Engines get base + scale * B A, computed from whole tensors during
-the export.
+Merging makes copies, so the base never changes. Engines get base + scale * B A, computed from whole tensors
+during export.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
     tied = [name for part in names for name in part or () if name in TIED]
     if tied and model.config.get_text_config().tie_word_embeddings:
         raise ConfigError(
-            f"{tied[0]} is tied to the other end of this model and cannot be trained by LoRA alone"
+            f"{tied[0]} shares its weights with the input or output embedding and cannot have an "
+            "adapter; choose other --lora-target-modules"
         )
     config = LoraConfig(
         task_type="CAUSAL_LM",
@@ -65,7 +66,7 @@ def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
         try:
             wrapped = get_peft_model(model, config, adapter_name=ADAPTER)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"LoRA cannot be added to this model: {str(error).splitlines()[0]}") from error
+            raise ConfigError(f"cannot add LoRA to this model: {str(error).splitlines()[0]}") from error
     for name, module in wrapped.named_modules():
         if isinstance(module, LoraLayer) and not isinstance(module, LINEAR):
             raise ConfigError(
@@ -90,7 +91,7 @@ def _has_saved(model: PreTrainedModel, name: str) -> bool:
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, `model` computes the output of its base.
+    """Disables the adapters inside the context.
 
     PEFT's own switch also disables the adapters' gradients, which FSDP would not restore.
     """

@@ -63,7 +63,7 @@ class PackedModel(nn.Module):
         return self._logits(packed, 0)[:, : packed.input_ids.shape[1]]
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Disables adapters: inside, the model computes the output of its base."""
+        """Disables adapters inside the context."""
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
@@ -158,8 +158,10 @@ def export_weights(
 
 
 def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights under Hugging Face's names. In memory, the experts of a layer are joined, and decoder names
-    omit the prefix of models with vision."""
+    """Returns the weights under Hugging Face's names.
+
+    In memory, the experts of a layer are one tensor, and decoder names omit the prefix of models with vision.
+    """
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     own, stored = body(base.config), revert_weight_conversion(base, weights)
     return {
@@ -194,8 +196,8 @@ def whole_tensors(
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Returns whether a tensor may be cast for the export. Vectors are not: they are small, and some are stored in
-    fp32."""
+    """Returns whether a tensor may be cast for export. Vectors are not: they are small, and some are stored
+    in fp32."""
     return tensor.is_floating_point() and tensor.dim() > 1
 
 
@@ -203,7 +205,7 @@ AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 class DeferredHead:
-    """Makes a causal language model return hidden states instead of logits.
+    """Makes a causal language model return hidden states, and computes its logits later.
 
     The head belongs to the outermost module, whose weights FSDP keeps whole after the forward pass; so the head can
     run later.
@@ -217,7 +219,8 @@ class DeferredHead:
         changed = [name for name in AFTER_THE_HEAD if getattr(config, name, None) not in (None, 1, 1.0)]
         if changed:
             raise ConfigError(
-                f"--log-probs-chunk-size does not work with this model, which has a {changed[0]}; drop it"
+                f"--log-probs-chunk-size does not support this model, which has a {changed[0]}; "
+                "remove the flag"
             )
         self.chunk, self.is_deferred = chunk, False
         head = model.get_output_embeddings()
@@ -229,7 +232,7 @@ class DeferredHead:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, the model returns the inputs of its head instead of logits."""
+        """Makes the model return the inputs of its head inside the context."""
         self.is_deferred = True
         try:
             yield
@@ -238,10 +241,10 @@ class DeferredHead:
 
 
 def inputs_with_images(placed: PlacedImages, packed: PackedBatch) -> dict[str, Any]:
-    """Returns the model's inputs, with images in their places.
+    """Returns the model's inputs, with images inserted.
 
-    A pack without images gets a blank image at its end, which no token attends to and no loss uses. The vision
-    weights are gathered from all ranks, so either all ranks run them or none.
+    A pack without images gets a blank image at its end, which no token attends to and no loss uses. The
+    vision weights are gathered from all ranks, so either all ranks run them or none.
 
     Raises:
         DataError: an image file is missing or has changed.

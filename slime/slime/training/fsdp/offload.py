@@ -21,7 +21,7 @@ COPIES: WeakKeyDictionary[nn.Module, HostCopies] = WeakKeyDictionary()
 
 
 def to_cpu(parts: Sequence[Part]) -> None:
-    """Moves these models and their optimizer states from the GPU to CPU memory."""
+    """Moves models and their optimizer states from the GPU to CPU memory."""
     for part in parts:
         if not _is_on_cpu(part.model):
             _put_away(part)
@@ -30,7 +30,7 @@ def to_cpu(parts: Sequence[Part]) -> None:
 
 
 def to_device(parts: Sequence[Part], device: torch.device) -> None:
-    """Moves them back to the GPU."""
+    """Moves models and their optimizer states back to the GPU."""
     for part in parts:
         if not _is_on_cpu(part.model):
             part.model.to(device, non_blocking=True)
@@ -40,7 +40,7 @@ def to_device(parts: Sequence[Part], device: torch.device) -> None:
 
 
 def _is_on_cpu(model: Any) -> bool:
-    """Returns whether FSDP itself moves the model's weights to the GPU and back."""
+    """Returns whether FSDP itself moves the model's weights between CPU and GPU."""
     return bool(getattr(model, "offloads", False))
 
 
@@ -60,16 +60,17 @@ def _put_away(part: Part) -> None:
 
 
 def _like(tensor: Tensor, part: Tensor) -> Tensor:
-    """Returns a tensor like `tensor` with `part` as this rank's shard; DTensor's own functions would move the shard
-    to the mesh's device."""
+    """Returns a tensor like `tensor` with `part` as this rank's shard.
+
+    DTensor's own functions would move the shard to the mesh's device.
+    """
     if not isinstance(tensor, DTensor):
         return part
     return DTensor(part, tensor._spec, requires_grad=tensor.requires_grad)  # type: ignore[no-untyped-call]
 
 
 def _states(part: Part) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-    """Yields the optimizer states that are as large as their parameters: the containing dict, the name in it, and the
-    tensor."""
+    """Yields optimizer states that are as large as their parameters, as (dictionary, key, tensor)."""
     for state in part.optimizer.state.values() if part.optimizer else ():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.dim():

@@ -1,6 +1,6 @@
 """QLoRA (Dettmers 2023): a 4-bit base (NF4, bitsandbytes) with adapters in full precision.
 
-It is meant for GPUs; tests use a CPU, on which bitsandbytes computes the same slowly.
+It is meant for GPUs; tests run it on a CPU, where bitsandbytes is slow.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from slime.errors import ConfigError
 
 
 def four_bit_config() -> dict[str, Any]:
-    """Returns the configuration with which transformers loads a model's linear modules in 4 bits, on this rank's GPU
-    if it has one.
+    """Returns transformers' configuration for loading linear modules in 4 bits, on this rank's GPU if it has
+    one.
 
     Raises:
         ConfigError: bitsandbytes is not installed.
@@ -37,11 +37,11 @@ def four_bit_config() -> dict[str, Any]:
 
 
 def keep_packing(model: nn.Module) -> None:
-    """Makes every module keep its loaded bits.
+    """Disables repacking of 4-bit weights.
 
-    On a CPU with bf16 instructions (AVX-512), bitsandbytes repacks a weight the first time it computes outside
-    training: in place, with rounded scales, and only for rows in multiples of 32. Merely computing log-probs would
-    thus change the weights.
+    On a CPU with bf16 instructions (AVX-512), bitsandbytes repacks a weight the first time it computes
+    outside training: in place, with rounded scales, and only if the number of rows is a multiple of 32.
+    Merely computing log-probs would thus change the weights.
     """
     module: Any
     for module in model.modules():
@@ -50,13 +50,13 @@ def keep_packing(model: nn.Module) -> None:
 
 
 def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Returns the 4-bit weights. They are frozen, so every rank keeps them whole."""
+    """Returns the 4-bit weights; they are frozen, so every rank keeps them whole."""
     return {p for p in model.parameters() if hasattr(p, "quant_state")}
 
 
 def dequantized(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yields names and tensors of a state, with 4-bit weights expanded to the fp32 values that the model computes
-    with."""
+    """Yields names and tensors of a state, with 4-bit weights expanded to the fp32 values used in
+    computation."""
     quantized = {name: p for name, p in model.named_parameters() if hasattr(p, "quant_state")}
     if not quantized:
         yield from tensors

@@ -1,5 +1,4 @@
-"""The FSDP2 training core of one rank: every rank is a replica and has a shard of every weight, gradient and
-optimizer state."""
+"""FSDP2 backend: every rank is a replica and has a shard of every weight, gradient and optimizer state."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class FSDPLearner(Learner[Module]):
         self.optimizer.zero_grad(set_to_none=True)
 
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
-        """Accumulates gradients. FSDP averages them over ranks, so each rank's loss is multiplied by the number of
-        ranks."""
+        """Accumulates gradients; FSDP averages over ranks, so each rank's loss is multiplied by their number."""
         ranks = dist.get_world_size()
         for number, packed in enumerate(packs):
             torch.autograd.backward(loss_of(number, packed, self.run(packed)) * ranks)

@@ -1,8 +1,8 @@
-"""LoRA adapters (Hu et al. 2021) of one linear module of megatron-core, sharded over tensor-parallel ranks like the
-module.
+"""LoRA adapters (Hu et al. 2021) of a megatron-core linear module, sharded over tensor-parallel ranks like
+the module.
 
-megatron-core joins linear modules that are separate in a Hugging Face model (queries, keys and values; gate and up
-projection). Here each of these has its own adapter, as in PEFT.
+megatron-core joins linear modules that are separate in a Hugging Face model (queries, keys and values; gate
+and up projection). Here each of these has its own adapter, as in PEFT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Output:
 
     Attributes:
         sizes: output size of each joined Hugging Face module, by the last part of its name.
-        groups: number of groups in the output, in sequence; each contains a part of every joined module.
+        groups: number of groups in the output; each contains a part of every joined module.
     """
 
     sizes: Mapping[str, int]
@@ -79,7 +79,7 @@ class Adapters(nn.Module):
         return (output[0] + self(inputs[0]), output[1]) if self.on else output
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the addition to the module's output for its input `x`."""
+        """Returns the adapters' output for the module's input `x`, which is added to the module's output."""
         known = self._parts
         between = self._exchange(self.dropout(x) @ torch.cat([part.down for part in known.values()]).T)
         each = torch.split(between, [part.down.shape[0] for part in known.values()], -1)
@@ -96,8 +96,11 @@ class Adapters(nn.Module):
         return {name: part for name, part in self.parts.items() if isinstance(part, Adapter)}
 
     def _exchange(self, between: Tensor) -> Tensor:
-        """Exchanges [n, 1, ranks] between tensor-parallel ranks as the second factors need it; there is no other
-        exchange."""
+        """Exchanges the output [n, 1, rank] of the first factors between tensor-parallel ranks for the second
+        factors.
+
+        This is the only exchange.
+        """
         if self.by_inputs and self.scattered:
             exchange = mappings.reduce_scatter_to_sequence_parallel_region
         elif self.by_inputs:
@@ -117,7 +120,7 @@ def adapters_of(model: nn.Module) -> list[Adapters]:
 
 @contextmanager
 def without_adapters(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` computes the output of its base."""
+    """Disables the adapters inside the context."""
     switched = adapters_of(model)
     for adapters in switched:
         adapters.on = False

@@ -1,8 +1,8 @@
 """Attention over packed sequences in megatron-core's layers, without Transformer Engine.
 
-Under context parallelism every rank has a part of the tokens. Before attention, the ranks exchange a part of the
-tokens with all heads for all tokens with a part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels
-of the FSDP backend are used unchanged.
+Under context parallelism every rank has a part of the tokens. Before attention, ranks exchange a part of the
+tokens with all heads for all tokens with a part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the
+FSDP backend's kernels can be used unchanged.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class Places:
     sin: Tensor
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Applies the rotary embedding (Su et al. 2021) to [n, 1, heads, D]; dimensions after `rotated` are
-        unchanged."""
+        """Applies the rotary embedding (Su et al. 2021) to [n, 1, heads, D]; other dimensions are unchanged."""
         width = self.cos.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
         first, second = turned.chunk(2, -1)
@@ -48,7 +47,7 @@ class Places:
 
 
 class PackedAttention(nn.Module):
-    """The core attention of one layer; its other arguments are passed by megatron-core and not used.
+    """The core attention of one layer. Other arguments come from megatron-core and are ignored.
 
     Args:
         kernel: a name in KERNELS.
@@ -92,7 +91,8 @@ class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
 
 
 class _Exchange(torch.autograd.Function):
-    """All-to-all: block i of the first dimension goes to rank i; gradients go in the opposite direction."""
+    """All-to-all that sends block i of the first dimension to rank i; the gradient takes the opposite
+    direction."""
 
     @staticmethod
     def forward(ctx: Any, blocks: Tensor, group: ProcessGroup) -> Tensor:
@@ -127,8 +127,11 @@ def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """Gathers the tokens of all ranks on each rank. Later layers compute the same on every rank, so the summed
-    gradient of this rank's tokens is its own gradient times the number of ranks."""
+    """Gathers the tokens of all ranks on each rank.
+
+    Later layers compute the same on every rank, so the summed gradient of this rank's tokens is its own
+    gradient times the number of ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, own_tokens: Tensor, group: ProcessGroup) -> Tensor:

@@ -1,7 +1,7 @@
-"""Checkpoints of a model in shards: each tensor has its position in the whole tensor.
+"""Checkpoints of a sharded model; each shard has its position in the whole tensor.
 
-torch writes each shard once. It can load them with other numbers of tensor- and data-parallel ranks and pipeline
-stages, whether or not optimizer states are sharded.
+torch writes each shard once. It can load shards with other numbers of tensor- and data-parallel ranks and
+pipeline stages, whether or not optimizer states are sharded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MegatronPart(Part):
         self.publish()
 
     def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
-        """Returns AdamW's state; before the first step, an empty state to be filled."""
+        """Returns AdamW's state; before the first step, an uninitialized state for loading."""
         assert self.optimizer is not None
         known: dict[str, Any] = self.optimizer.state[piece.master]
         if not known:
@@ -101,7 +101,7 @@ class MegatronPart(Part):
 
 
 def _mesh(axes: list[Axis], device: str) -> DeviceMesh:
-    """Returns a mesh of all axes; this rank knows only the groups that it belongs to."""
+    """Returns a mesh of all axes, in which this rank knows only its own groups."""
     if len(axes) == 1:
         return DeviceMesh.from_group(axes[0].group, device)
     cut, copies = axes

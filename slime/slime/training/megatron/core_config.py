@@ -28,39 +28,42 @@ FLAGS = {
     "tensor x context": "--tensor-model-parallel-size (TRAIN_TP) or --context-parallel-size (TRAIN_CP)",
     "pipeline": "--pipeline-model-parallel-size (TRAIN_PP), or see --decoder-last-pipeline-num-layers",
 }
-"""The flag for each kind of parallelism, with the launch scripts' variable in brackets."""
+"""The flags for each kind of parallelism, with the launch scripts' variables in brackets."""
 
 
 def read_config(folder: str) -> Any:
-    """Returns the configuration of a model that this backend can build; for a model with vision, its decoder's.
+    """Returns the configuration of a supported model; for a model with vision, of its decoder.
 
     Raises:
-        ConfigError: the configuration is missing or has an unsupported architecture; the message gives the reason.
+        ConfigError: the configuration is missing or unsupported; the message gives the reason.
     """
     try:
         config = language_part(
             AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{folder} contains no configuration that transformers knows: {error}") from error
+        raise ConfigError(f"transformers cannot read a model configuration in {folder}: {error}") from error
     for reason in _unsupported(config):
-        raise ConfigError(f"--train-backend megatron cannot build {folder}: {reason}; use fsdp")
+        raise ConfigError(
+            f"--train-backend megatron does not support {folder}: {reason}; use --train-backend fsdp"
+        )
     return config
 
 
 def _unsupported(config: PretrainedConfig) -> list[str]:
     kind = config.model_type
     if kind not in KNOWN:
-        return [f"its model_type is {kind}, and {', '.join(KNOWN)} are known"]
+        return [f"its model_type is {kind}; supported are {', '.join(KNOWN)}"]
     rope = rope_parameters(config).get("rope_type", "default")
     unsupported = {
         f"its hidden_act is {config.hidden_act}": config.hidden_act != "silu",
-        "its attention_bias is for the output projection too": getattr(config, "attention_bias", False),
-        "its qkv_bias is off": not getattr(config, "qkv_bias", True),
-        "its mlp_bias is set": getattr(config, "mlp_bias", False),
-        "some of its layers have sliding windows": _slides(config),
+        "its attention_bias also applies to the output projection": getattr(config, "attention_bias", False),
+        "its qkv_bias is false": not getattr(config, "qkv_bias", True),
+        "its mlp_bias is true": getattr(config, "mlp_bias", False),
+        "some layers have sliding windows": _slides(config),
         f"its rope_type is {rope}": rope not in ROPES,
-        "it rotates a part of each head only": _rotated(config) != 1.0 and kind not in HYBRIDS,
+        "rotary embeddings apply only to a part of each head": _rotated(config) != 1.0
+        and kind not in HYBRIDS,
     }
     return [reason for reason, applies in unsupported.items() if applies]
 
@@ -94,16 +97,17 @@ def inverse_frequencies(config: PretrainedConfig) -> torch.Tensor:
 
 
 def padded_vocabulary(config: PretrainedConfig, ranks: int) -> int:
-    """Returns the rows of the embedding: one per token, padded so that all ranks have equally many.
+    """Returns the number of rows of the embedding: one per token, padded to a multiple of the ranks.
 
-    The number is the same for all powers of two up to 16 ranks, so that checkpoints fit other numbers of ranks.
+    The number is the same for all powers of two up to 16 ranks, so that checkpoints fit other numbers of
+    ranks.
     """
     unit = math.lcm(VOCABULARY_UNIT, ranks)
     return int(-(-config.vocab_size // unit) * unit)
 
 
 def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torch.dtype) -> TransformerConfig:
-    """Returns megatron-core's configuration of the same model under the flags.
+    """Returns megatron-core's configuration of the model under the flags.
 
     Raises:
         ConfigError: heads, layers or experts are not divisible by the number of ranks.
@@ -116,7 +120,7 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
     last, layers = args.decoder_last_pipeline_num_layers, config.num_hidden_layers
     if last is not None and last >= layers:
         raise ConfigError(
-            f"--decoder-last-pipeline-num-layers {last} leaves none of {layers} layers to other stages"
+            f"--decoder-last-pipeline-num-layers {last} leaves none of the {layers} layers to other stages"
         )
     shared = getattr(config, "shared_expert_intermediate_size", tp)
     linear = [f"linear_num_{part}_heads" for part in ("key", "value")]
@@ -130,7 +134,8 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
     ):
         if count % ranks:
             raise ConfigError(
-                f"{name} {count} of the model does not divide by {ranks} {kind} parallel ranks; change {FLAGS[kind]}"
+                f"the model's {name} ({count}) is not divisible by {ranks} {kind} parallel ranks; "
+                f"change {FLAGS[kind]}"
             )
     return TransformerConfig(
         **_experts(config, args),
@@ -165,7 +170,7 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
 
 
 def _fusions(args: TrainingSide) -> dict[str, bool]:
-    """Returns the settings for fused kernels. Our norms read the last one."""
+    """Returns the settings for fused kernels."""
     compiled = fuses_activations(args)
     return {
         "masked_softmax_fusion": False,
@@ -191,18 +196,19 @@ def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
     if config.model_type not in MIXTURES:
         if ranks > 1:
             raise ConfigError(
-                f"--expert-model-parallel-size {ranks} distributes experts over ranks, but a {config.model_type} "
-                "has none; drop it"
+                f"--expert-model-parallel-size {ranks} needs a model with experts, but "
+                f"{config.model_type} has none; remove the flag"
             )
         return {}
     if args.use_lora and config.model_type == "qwen2_moe":
         raise ConfigError(
-            "--use-lora: the shared experts of a qwen2_moe have no adapters with --train-backend megatron; use fsdp"
+            "--use-lora: --train-backend megatron does not support adapters on the shared "
+            "experts of qwen2_moe; use fsdp"
         )
     if config.num_experts % ranks:
         raise ConfigError(
-            f"num_experts {config.num_experts} of the model does not divide by {ranks} expert parallel ranks; change "
-            "--expert-model-parallel-size"
+            f"the model's num_experts ({config.num_experts}) is not divisible by {ranks} expert "
+            "parallel ranks; change --expert-model-parallel-size"
         )
     return {
         "num_moe_experts": config.num_experts,

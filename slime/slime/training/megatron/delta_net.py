@@ -1,8 +1,9 @@
-"""The linear attention of Qwen3.5 (gated delta net, Yang et al. 2024) on megatron-core's linear layers, over packs.
+"""The linear attention of Qwen3.5 (gated delta net, Yang et al. 2024) on megatron-core's linear layers, over
+packs.
 
-megatron-core's own layer does not support packed sequences and needs a GPU. This one computes the same as
-transformers, with the functions that the FSDP backend uses. Tensor-parallel ranks have a part of the heads each. So
-do context-parallel ranks during the recurrence: tokens and heads are exchanged as in attention.
+megatron-core's own layer needs a GPU and does not support packed sequences. This one uses the functions of
+the FSDP backend, so its results equal transformers'. Each tensor-parallel rank has a part of the heads. So
+does each context-parallel rank during the recurrence: tokens and heads are exchanged as in attention.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from slime.training.megatron.norms import GatedRMSNorm
 
 
 def projected(config: TransformerConfig) -> Sections:
-    """Returns the rows of a layer's input projection, by Hugging Face module: queries, keys and values; gate; b;
-    a."""
+    """Returns the rows of a layer's input projection by Hugging Face module: queries, keys and values; gate;
+    b; a."""
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     values = config.linear_num_value_heads * config.linear_value_head_dim
     heads = config.linear_num_value_heads
@@ -31,7 +32,7 @@ def projected(config: TransformerConfig) -> Sections:
 
 
 class GatedDeltaNet(nn.Module):
-    """The linear attention of one layer; its other arguments are passed by megatron-core and not used."""
+    """The linear attention of one layer. Other arguments come from megatron-core and are ignored."""
 
     def __init__(self, config: TransformerConfig, pg_collection: Any, **_: object) -> None:
         super().__init__()

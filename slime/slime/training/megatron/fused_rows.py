@@ -1,4 +1,4 @@
-"""Matrices that consist of several stacked matrices: each rank has a part of every one of these."""
+"""Matrices that consist of several stacked matrices, each of which is divided over the ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 Sections = tuple[tuple[int, ...], ...]
-"""Row counts: for each section, those of the Hugging Face tensors in it."""
+"""For each section, the row counts of its Hugging Face tensors."""
 
 
 def cut(whole: Tensor, sizes: Sequence[int], ranks: int, rank: int) -> Tensor:
-    """Returns the rows of one of `ranks` ranks: its part of every section."""
+    """Returns the rows of rank `rank` of `ranks`: its part of every section."""
     if ranks == 1:
         return whole
     return torch.cat([part.chunk(ranks)[rank] for part in torch.split(whole, list(sizes))])

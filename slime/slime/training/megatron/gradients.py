@@ -1,8 +1,9 @@
-"""Gradients of a sharded model, and the weights that the optimizer updates, both in fp32.
+"""Gradients of a sharded model, and the master weights that the optimizer updates, both in fp32.
 
-Gradients are summed over the ranks, measured and clipped. Weights and moments are either whole on every replica or
-sharded. Sharding is ZeRO's first stage (Rajbhandari et al. 2020): gradients are summed on the rank that owns the
-rows, which updates them and sends them to the others. AdamW treats each number separately, so the result is the same.
+Gradients are summed over the ranks, measured and clipped. Master weights and moments are either whole on
+every replica or sharded. Sharding is ZeRO's first stage (Rajbhandari et al. 2020): gradients are summed on
+the rank that owns the rows, which updates them and sends them to the others. AdamW is elementwise, so the
+result is the same.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Gradients:
     """The gradients of one rank's shard of a model. All ranks must make the same calls.
 
     Args:
-        args: settings of the optimizer's states; None: no gradients are needed, and there are no masters.
+        args: settings of the optimizer's states; None: no gradients and no master weights are needed.
     """
 
     def __init__(self, model: ShardedModel, args: Any | None = None) -> None:
@@ -63,9 +64,11 @@ class Gradients:
         return trained
 
     def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
-        """Yields parameters with the names and rows of their checkpoint tensors. Gate and up projection are separate,
-        and so are sections, since each is sharded separately. The last stage's output head is a copy of a tied
-        embedding."""
+        """Yields parameters with the names and rows of their checkpoint tensors.
+
+        Gate and up projection are separate, and so are sections, since each is sharded separately. The last
+        stage's output head is a copy of a tied embedding.
+        """
         for each in self.all:
             entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
             if self.tied_head and each.name == HEAD:
@@ -90,8 +93,10 @@ class Gradients:
             each.forget()
 
     def collect(self) -> None:
-        """Sums the gradients that the ranks have computed. Every context-parallel rank counts each token, so these sums
-        are divided by the number of those ranks."""
+        """Sums the gradients of the ranks.
+
+        Every context-parallel rank counts each token, so these sums are divided by the number of those ranks.
+        """
         if self.parallel.tp.size > 1:
             add_up([each.gradient for each in self.all if each.partial], self.parallel.tp.group)
         if self.tied_head and (self.parallel.is_first or self.parallel.is_last):
@@ -102,7 +107,8 @@ class Gradients:
                 _gradient(piece).div_(self.parallel.cp.size)
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
-        """Returns the gradient norm of the whole model, then clips the gradient to `max_norm` (0: no clipping).
+        """Returns the gradient norm of the whole model, and clips the gradient to `max_norm` (0: no
+        clipping).
 
         Raises:
             TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
@@ -134,12 +140,13 @@ def _gradient(piece: Piece) -> Tensor:
 
 
 class Masters:
-    """The masters (fp32 weights that the optimizer updates) of one rank. All ranks must make the same calls.
+    """The master weights (fp32 weights that the optimizer updates) of one rank. All ranks must make the same
+    calls.
 
     Args:
         parts: for every parameter, the (name, rows, cut) of its checkpoint tensors.
         shared: every replica updates only its own rows, not all.
-        on_cpu: keep masters and moments in CPU memory, and step there.
+        on_cpu: keep master weights and moments in CPU memory, and run the optimizer there.
     """
 
     def __init__(
@@ -161,11 +168,11 @@ class Masters:
 
     @property
     def parameters(self) -> nn.ParameterList:
-        """Returns the optimizer's parameters; a rank may have no row of a small one."""
+        """Returns the optimizer's parameters. A rank may have no row of a small parameter."""
         return nn.ParameterList([piece.master for piece in self.pieces if piece.master.numel()])
 
     def take_gradients(self) -> None:
-        """Sums the gradients of the replicas, and keeps those that this rank updates."""
+        """Sums the gradients of the replicas, and keeps the rows that this rank updates."""
         for axis, pieces in self._by_copies():
             whole = [piece.of(piece.trained.gradient) for piece in pieces]
             if self.shared:
@@ -180,7 +187,7 @@ class Masters:
                 piece.gradient = part
 
     def move(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes one optimizer step, then copies the result to the weights that compute."""
+        """Makes one optimizer step, then copies the result to the model's weights."""
         for piece in self.pieces:
             assert piece.gradient is not None
             piece.master.grad = piece.gradient.to(piece.master.device)
@@ -193,7 +200,7 @@ class Masters:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Copies the optimizer's weights to the weights that compute."""
+        """Copies the master weights to the model's weights."""
         for piece in self.pieces:
             target = piece.of(piece.trained.parameter.detach())[piece.own_rows]
             if target.data_ptr() != piece.master.data_ptr():

@@ -1,6 +1,6 @@
-"""Builds this backend's models and loads them from a Hugging Face folder.
+"""Builds megatron-core models and loads them from a Hugging Face folder.
 
-The critic is a model's body with one linear output, distributed like the policy.
+The critic is a model's body with one linear output, sharded like the policy.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def load_model(
     trained: bool = False,
     on_logits: bool = False,
 ) -> ShardedModel:
-    """Returns this rank's shard of the model in `folder`, with adapters if it is trained and the flags request them.
+    """Returns this rank's shard of the model in `folder`, with adapters if it is trained and the flags
+    request them.
 
     Args:
         on_logits: losses get logits, not a distribution.
 
     Raises:
-        ConfigError: as `load_core`, or the model does not support the adapters.
+        ConfigError: like `load_core`; also if the model does not support the adapters.
     """
     core, weights = load_core(PackedGPT, folder, args, parallel, device)
     if trained and args.use_lora:
@@ -56,11 +57,11 @@ def load_model(
 def load_core(
     kind: type[Core], folder: str, args: Arguments, parallel: Parallel, device: torch.device
 ) -> tuple[Core, WeightMap]:
-    """Returns this rank's shard of the model in `folder`, as a stage of class `kind`, and the map of its weights.
+    """Returns this rank's shard of the model in `folder`, as a stage of class `kind`, and its weight map.
 
     Raises:
-        ConfigError: the backend does not support the model, the ranks do not divide it, a weight is missing, or an
-            attention kernel is not installed.
+        ConfigError: the backend does not support the model, the ranks do not divide it, a weight is missing,
+            or an attention kernel is not installed.
     """
     attention_name(args)
     hf = read_config(folder)
@@ -74,8 +75,7 @@ def load_core(
 
 
 def _keep_exact(weights: WeightMap, stored: Container[str]) -> None:
-    """Keeps decays in fp32 if the folder has them in fp32: their errors grow exponentially with the length of a
-    sequence."""
+    """Keeps decays in fp32 if the folder has them in fp32, since their errors grow exponentially with length."""
     for name, entry in weights.entries.items():
         path, _, last = name.rpartition(".")
         if last in DECAY and entry.sources[0] in stored:
@@ -97,7 +97,7 @@ class PackedValues(PackedGPT):
             self.output_layer = None
 
     def add_head(self, seed: int) -> None:
-        """Adds the linear output, with the same initial values as under FSDP. Every rank draws the same values."""
+        """Adds the linear output. Every rank draws the same initial values, equal to those of FSDP."""
         width, like = self.config.hidden_size, next(self.parameters())
         drawn = torch.empty(1, width)
         nn.init.normal_(drawn, std=(width + 1) ** -0.5, generator=torch.Generator().manual_seed(seed))
@@ -124,7 +124,7 @@ class ShardedValues(ShardedModel):
 
 
 def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:
-    """Returns the critic that the flags describe. Raises ConfigError as `load_core`."""
+    """Returns the critic that the flags select. Raises ConfigError like `load_core`."""
     folder = args.critic_load or args.hf_checkpoint
     core, weights = load_core(PackedValues, folder, args, parallel, device)
     if args.use_lora:

@@ -39,18 +39,18 @@ JOINED = {
     "mlp.linear_fc1": ("mlp.gate_proj", "mlp.up_proj"),
     "mlp.linear_fc2": ("mlp.down_proj",),
 }
-"""megatron-core's linear modules of a layer, with the joined Hugging Face modules in their order."""
+"""Linear modules of a megatron-core layer, with the joined Hugging Face modules in their order."""
 BY_INPUTS = ("self_attention.linear_proj", "self_attention.out_proj", "mlp.linear_fc2")
 Factors = tuple[Tensor, Tensor]
 
 
 def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> None:
-    """Freezes the model and adds adapters with an initial effect of zero. They are those that PEFT would draw for the
-    whole model.
+    """Freezes the model and adds adapters with an initial effect of zero, equal to PEFT's for the whole
+    model.
 
     Raises:
-        ConfigError: --lora-target-modules names a module that does not exist or cannot have adapters, or no module of
-            this pipeline stage.
+        ConfigError: --lora-target-modules names a module that does not exist or cannot have adapters, or no
+            module of this pipeline stage.
     """
     core.requires_grad_(False)
     like = next(core.parameters())
@@ -68,13 +68,13 @@ def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> Non
                 _enter(weights, f"decoder.layers.{number}.{path}", number + weights.offset, own, adapters)
     if not adapters_of(core):
         raise ConfigError(
-            f"--lora-target-modules {args.lora_target_modules} leaves nothing to train in pipeline stage "
-            f"{core.parallel.pp.rank}; name modules of every stage, or use fewer of them"
+            f"--lora-target-modules {args.lora_target_modules} selects no module of pipeline "
+            f"stage {core.parallel.pp.rank}; select modules of every stage, or use fewer stages"
         )
 
 
 def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
-    """Returns the whole factors of all chosen modules of the model, by name. Every rank draws the same values."""
+    """Returns the whole factors of all selected modules, by name. Every rank draws the same values."""
     every = [
         (_key(layer, name), size)
         for layer in range(hf.num_hidden_layers)
@@ -86,13 +86,12 @@ def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
         {_last(name): None for layer in range(hf.num_hidden_layers) for name in _sizes(hf, layer)}
     )
     if not names and any(has_experts(hf, layer) for layer in range(hf.num_hidden_layers)):
-        raise ConfigError(
-            f"--lora-target-modules: experts cannot have adapters; name the modules that shall, of {known}"
-        )
+        raise ConfigError(f"--lora-target-modules: experts cannot have adapters; select from {known}")
     for name in names:
         if not any(_matches(key, name) for key, _ in every):
             raise ConfigError(
-                f"--lora-target-modules: no {name} can have adapters with --train-backend megatron; these can: {known}"
+                f"--lora-target-modules: {name} cannot have adapters with --train-backend "
+                f"megatron; select from {known}"
             )
     assert args.lora_rank is not None
     chosen = [(key, size) for key, size in every if not names or any(_matches(key, name) for name in names)]
@@ -102,7 +101,7 @@ def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
 
 
 def _factors(inputs: int, outputs: int, rank: int) -> Factors:
-    """Draws initial factors. PEFT's modules draw their weights twice; so does this, to get the same values."""
+    """Draws initial factors twice, as PEFT does, to get the same values."""
     down, up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
     nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
     return down.weight.detach(), torch.zeros_like(up.weight)
@@ -181,7 +180,7 @@ def _build(
 
 
 def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors], adapters: Adapters) -> None:
-    """Registers the stored adapters in the map of weights, and their effect on the module's weight."""
+    """Adds the stored adapters to the weight map, with their effect on the module's weight."""
     weights.changed[f"{linear}.weight"] = adapters.merged
     for name in own:
         for factor, letter, dim in (
@@ -201,8 +200,10 @@ def _last(name: str) -> str:
 def adapter_writer(
     weights: WeightMap, parallel: Parallel, args: LoraArguments, base: str
 ) -> Callable[[Path], dict[str, Tensor]]:
-    """Returns a function that writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must
+    """Returns a function that writes the adapter in PEFT's format and returns its tensors. Every rank must
     call this.
+
+    Only rank 0 writes.
 
     Args:
         base: folder of the adapter's base model.

@@ -11,8 +11,11 @@ from torch.nn.functional import silu
 
 
 class GatedMLP(MLP):  # type: ignore[misc]
-    """megatron-core's own network; without a compiled activation, that would add a zero to every number and keep the
-    sums for the backward pass."""
+    """Gated feed-forward network.
+
+    Without a compiled activation, megatron-core's own network would add a zero bias to every number and keep
+    the sums for the backward pass.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
-"""One pipeline stage of a decoder on megatron-core, which runs on packs.
+"""One pipeline stage of a decoder on megatron-core, for packs.
 
-The backward pass may recompute activations instead of storing them. megatron-core's own checkpoints need CUDA's
-random state. The ones here also work on CPUs. The only random operation in a layer is the adapters' dropout, whose
-state torch keeps.
+The backward pass may recompute activations instead of storing them. megatron-core's own activation
+checkpoints need CUDA's random state; these also work on CPUs. The only random operation in a layer is the
+adapters' dropout, whose state torch keeps.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 def block_spec(
     config: TransformerConfig, hf: PretrainedConfig, layers: Sequence[int], kernel: str
 ) -> TransformerBlockSubmodules:
-    """Returns the submodules of this stage's layers; `layers`: their numbers in the whole model."""
+    """Returns the submodules of this stage's layers; `layers` are their numbers in the whole model."""
     norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
     qk_norm: Any = norm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
@@ -94,7 +94,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
     """The pipeline stage of this rank. All ranks must make the same calls.
 
     Attributes:
-        has_head: the last stage can compute logits, with the embedding if both are tied.
+        has_head: this stage computes logits, with the embedding if both are tied.
         chunk: number of logit rows in memory at a time; 0: all.
     """
 
@@ -122,7 +122,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         recompute(self.decoder, args)
 
     def setup_embeddings_and_output_layer(self) -> None:
-        """Does nothing: both copies of a tied embedding are loaded with the same values, and their gradients are
+        """Does nothing. Both copies of a tied embedding are loaded with equal values, and their gradients are
         summed."""
 
     def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
@@ -140,7 +140,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return output
 
     def places(self, layout: Layout, positions: Tensor) -> Places:
-        """Returns the `Places` of the tokens at these positions [n], for all layers."""
+        """Returns the `Places` of the tokens at positions [n], for all layers."""
         angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
         both = torch.cat([angles, angles], -1)[:, None, None, :]
         return Places(
@@ -148,7 +148,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         )
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
-        """Returns the pack with an additional sequence at its end, so that all ranks get equally many tokens."""
+        """Returns the pack with padding at its end, so that all ranks get equally many tokens."""
         size = packed.input_ids.shape[1]
         # mixture layers divide their tokens over the tensor-parallel ranks too
         mixed = self.config.num_moe_experts is not None
@@ -178,15 +178,15 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
 
     def own_tokens(self, output: Tensor) -> Tensor:
-        """Maps the last stage's output [n, 1, H] to hidden states [n, H] of all tokens of this context-parallel
-        rank."""
+        """Maps the last stage's output [n, 1, H] to hidden states [n, H] of this context-parallel rank's
+        tokens."""
         if self.config.sequence_parallel:
             output = gather_from_sequence_parallel_region(output, tensor_parallel_output_grad=False)
         return output.squeeze(1)
 
     def own_rows(self, output: Tensor, packed: PackedBatch) -> tuple[Tensor, OwnRows]:
-        """Maps the last stage's output to hidden states [t, H] of this rank's target-predicting tokens, and their
-        indices among the T targets."""
+        """Returns hidden states [t, H] of this rank's tokens before targets, and their indices among the T
+        targets."""
         hidden, axis = self.own_tokens(output), self.parallel.cp
         places = packed.logit_positions - axis.rank * len(hidden)
         is_own = (places >= 0) & (places < len(hidden))
@@ -203,8 +203,8 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
 
     def whole_vocabulary(self, logits: Tensor) -> Tensor:
-        """Gathers this rank's columns [n, columns] to logits [n, V] on every rank; later operations are the same on
-        all ranks."""
+        """Gathers this rank's columns [n, columns] to logits [n, V] on every rank. Later operations are equal
+        on all ranks."""
         missing = self.vocab_size // self.parallel.tp.size - logits.shape[1]
         whole: Tensor = gather_from_tensor_model_parallel_region(nn.functional.pad(logits, (0, missing)))
         return whole[:, : self.real_vocabulary]
@@ -239,7 +239,7 @@ def _again(module: Any) -> None:
 
 
 def _in_groups(layers: nn.ModuleList, size: int, hidden_states: Tensor, **inputs: Any) -> Tensor:
-    """Runs the layers in sequence, and stores only the input of every `size` of them."""
+    """Runs the layers in sequence and stores only the input of every group of `size` layers."""
     mask = inputs["attention_mask"]
 
     def run(hidden: Tensor, first: int) -> Tensor:

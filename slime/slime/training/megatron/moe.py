@@ -1,10 +1,10 @@
-"""Mixture of experts on megatron-core's groups: a router, experts divided over ranks, and the exchange of tokens.
+"""Mixture of experts on megatron-core's groups: router, experts divided over ranks, and exchange of tokens.
 
-megatron-core's own layer cannot run on a CPU: its router moves its weight to CUDA, and its dispatchers use CUDA
-streams or "the current CUDA device". This layer uses the same configuration and expert-parallel group, and computes
-the same as transformers. No token is dropped: an expert processes all tokens that select it.
+megatron-core's own layer cannot run on a CPU: its router moves its weight to CUDA, and its dispatchers use
+CUDA streams or "the current CUDA device". This layer uses the same configuration and expert-parallel group,
+and its results equal transformers'. No token is dropped: an expert processes all tokens that select it.
 
-Tensor parallelism does not cut the experts. Instead, ranks with the same tokens divide these among themselves.
+Tensor parallelism does not shard the experts. Instead, ranks with the same tokens divide the tokens.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ ALIGNMENT = 16  # bytes
 
 
 class Router(nn.Module):
-    """Selects each token's experts, and the weights of their outputs (Shazeer et al. 2017).
+    """Selects each token's experts and the weights of their outputs (Shazeer et al. 2017).
 
-    As in transformers, the product is in the weights' dtype and the softmax in fp32. `moe_router_pre_softmax`: the
-    weights are the unscaled probabilities; otherwise, those of the selected experts are scaled to a sum of 1.
+    As in transformers, the product is in the weights' dtype and the softmax in fp32. With
+    `moe_router_pre_softmax`, the weights are the probabilities; otherwise, those of the selected experts are
+    scaled to a sum of 1.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -64,7 +65,8 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(count, hidden, width, dtype=config.params_dtype))
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Maps tokens [n, H], sorted by expert, to [n, H]; `counts` [experts]: tokens of each expert."""
+        """Maps tokens [n, H], sorted by expert, to [n, H]; `counts` [experts] is the number of tokens per
+        expert."""
         gate, up = _products(rows, self.gate_up, counts).chunk(2, -1)
         return _products(silu(gate) * up, self.down, counts)
 
@@ -82,8 +84,7 @@ def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 
 class SharedExpert(nn.Module):
-    """An expert that processes every token, multiplied by its own gate (Qwen2-MoE). It is sharded over
-    tensor-parallel ranks."""
+    """An expert that processes every token and has a gate (Qwen2-MoE), sharded over tensor-parallel ranks."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -135,8 +136,11 @@ class MixtureOfExperts(nn.Module):
         return mixed
 
     def _ask(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Sends rows [m, H], sorted by expert, to their experts and returns the outputs [m, H]; `counts`: rows of
-        each of all experts."""
+        """Sends rows [m, H], sorted by expert, to their experts; returns the outputs [m, H].
+
+        Args:
+            counts: number of rows for each of all experts.
+        """
         ranks = self.group.size()
         if ranks == 1:
             return self.experts(rows, counts)  # type: ignore[no-any-return]
@@ -153,8 +157,7 @@ class MixtureOfExperts(nn.Module):
 
 
 class _Travel(torch.autograd.Function):
-    """All-to-all of rows: `sent[i]` go to rank i, `received[i]` come from it; gradients go in the opposite
-    direction."""
+    """All-to-all of rows: `sent[i]` rows go to rank i, `received[i]` come from it; gradients go back."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
@@ -173,7 +176,7 @@ def _travel(rows: Tensor, sent: list[int], received: list[int], group: ProcessGr
 
 
 class _Share(torch.autograd.Function):
-    """Divides rows that several ranks have; the gradient is gathered from all parts."""
+    """Divides rows that several ranks have; in the backward pass, gathers the gradients of all parts."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
@@ -187,8 +190,10 @@ class _Share(torch.autograd.Function):
 
 
 class _Unite(torch.autograd.Function):
-    """Gathers the parts of all ranks on each rank. Later layers compute the same on every rank, so each rank takes
-    its part of the gradient."""
+    """Gathers the parts of all ranks on each rank.
+
+    Later layers compute the same on every rank, so each rank takes its part of the gradient.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:

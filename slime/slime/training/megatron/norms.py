@@ -1,4 +1,4 @@
-"""Norms of a decoder; computed in fp32 if transformers does so."""
+"""Norms of a decoder, computed in fp32 wherever transformers does so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Norm(nn.Module):
         self.eps, self.fused = eps, config.persist_layer_norm
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """Normalizes in fp32, without the weight."""
+        """Returns the normalized values, computed in fp32, without the weight."""
         wide = hidden.float()
         return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
 

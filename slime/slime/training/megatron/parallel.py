@@ -1,4 +1,4 @@
-"""This process's position among the ranks that share one model, and among the replicas of the model."""
+"""This process's position among the ranks that share a model, and among the replicas of the model."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Parallel:
-    """All axes.
+    """All axes of parallelism.
 
     Attributes:
-        tp: tensor parallelism, each rank has a part of every matrix.
+        tp: tensor parallelism; each rank has a part of every matrix.
         pp: pipeline stages.
-        cp: context parallelism, each rank computes a part of every sequence.
-        dp: data parallelism, each rank trains other samples.
-        copies: dp and cp together, the ranks whose gradients are summed.
-        model: tp and pp together, the ranks that share one copy of the weights.
+        cp: context parallelism; each rank computes a part of every sequence.
+        dp: data parallelism; each rank trains on other samples.
+        copies: dp and cp together; the ranks whose gradients are summed.
+        model: tp and pp together; the ranks that share one copy of the weights.
         ends: group of the first and last stages, which both have a tied embedding.
-        ep: expert parallelism, each rank of a stage has other experts of every layer.
+        ep: expert parallelism; each rank of a stage has other experts of every layer.
         copies_of_experts: the ranks that have the same experts.
     """
 
@@ -70,8 +70,7 @@ class Parallel:
 
 
 def divide(args: ParallelArguments) -> Parallel:
-    """Creates the process groups, except that of all ranks, which exists already. Groups of an earlier model remain
-    valid."""
+    """Creates the process groups, except the existing global one. Groups of an earlier model remain valid."""
     mpu.destroy_model_parallel()
     # A step draws no random numbers: dropout is off, and weights are loaded.
     initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)

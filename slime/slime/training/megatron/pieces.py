@@ -31,7 +31,7 @@ class Trained:
     added: Tensor | None = None
 
     def watch(self) -> None:
-        """Accumulates gradients in a wider dtype as soon as they are computed, if their dtype is too narrow."""
+        """Accumulates gradients in a wider dtype as soon as they are computed, if theirs is too narrow."""
         if self.parameter.dtype != self.wide:
             self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
 
@@ -59,7 +59,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a tensor is cut: along which dimension, and over which ranks."""
+    """The dimension and the ranks by which a tensor is sharded."""
 
     dim: int
     axis: Axis
@@ -74,7 +74,7 @@ class Piece:
         trained: the parameter.
         rows: its rows in this rank's shard of the parameter.
         cut: division over the ranks of one model; None: whole on each rank.
-        own_rows: the part of `rows` that this rank updates, counted from the first.
+        own_rows: the part of `rows` that this rank updates, relative to the first row.
         master: these rows in the optimizer's dtype. Shares the parameter's memory if the dtype is the same.
         gradient: gradient of `master`, on the model's device.
     """
@@ -88,5 +88,5 @@ class Piece:
     gradient: Tensor | None = None
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the rows of this piece in the parameter, in its gradient or in a tensor of the same shape."""
+        """Returns this piece's rows of the parameter, of its gradient, or of a tensor of the same shape."""
         return tensor[self.rows]

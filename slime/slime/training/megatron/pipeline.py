@@ -1,8 +1,9 @@
-"""A model that is sharded over ranks, as used by losses, teachers and the step, with pipelines of micro-batches.
+"""A sharded model as used by losses, teachers and training steps, with pipelines of micro-batches.
 
-Forward passes without gradients give a distribution on every pipeline rank: the last stage computes it, the others
-receive its results. If only log-probs are needed, many packs are processed at once. In training, every stage
-alternates forward and backward passes (Narayanan et al. 2021, 1F1B), and only the last stage computes the loss.
+Forward passes without gradients give a distribution on every pipeline rank: the last stage computes it and
+sends the results to the others. If only log-probs are needed, many packs are processed at once. In training,
+every stage alternates forward and backward passes (Narayanan et al. 2021, 1F1B), and only the last stage
+computes the loss.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class ShardedModel(nn.Module):
     """One rank's shard of a model. All ranks must make the same calls.
 
     Args:
-        weights: maps the weights of `core` to the folder, and merges adapters.
-        on_logits: losses get the logits of every token of a pack over the whole vocabulary, not a distribution.
+        weights: maps weights of `core` to the Hugging Face folder, and merges adapters.
+        on_logits: losses get the logits of every token of a pack over the whole vocabulary, not a
+            distribution.
     """
 
     def __init__(self, core: PackedGPT, weights: WeightMap, on_logits: bool = False) -> None:
@@ -48,7 +50,7 @@ class ShardedModel(nn.Module):
         return self.core.real_vocabulary
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model computes the output of its base."""
+        """Disables the adapters inside the context."""
         return without_adapters(self)
 
     def shapes(self) -> dict[str, torch.Size]:
@@ -63,8 +65,7 @@ class ShardedModel(nn.Module):
             parameter.copy_(policy.weights.value(name))
 
     def distribution(self, packed: PackedBatch) -> Distribution:
-        """Returns the model's distribution for every target [T] of the pack; with more than one stage, without
-        gradients."""
+        """Returns the model's distribution for every target [T]; with several stages, without gradients."""
         if self.parallel.pp.size == 1:
             seen: Distribution = self._of(self.core.stage(packed, None), packed)
             return seen
@@ -77,8 +78,10 @@ class ShardedModel(nn.Module):
 
     @torch.no_grad()
     def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
-        """Returns the log-probs of the targets of every pack [T] on every stage, without gradients. No stage waits
-        for a later one; the last one sends the results at the end."""
+        """Returns log-probs [T] of every pack's targets on every stage, without gradients.
+
+        No stage waits for a later one; the last one sends the results at the end.
+        """
         log_probs = []
         for packed in packs:
             output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
@@ -137,8 +140,10 @@ class ShardedModel(nn.Module):
         return gather_tokens(own, self.parallel.cp.group)[: packed.input_ids.shape[1]].unsqueeze(0)
 
     def _of(self, output: Tensor, packed: PackedBatch) -> Any:
-        """Converts the last stage's output to the input of losses: here, the distribution of all T targets. Each
-        context-parallel rank computes the logits of its own tokens."""
+        """Returns the distribution of all T targets on the last stage, as input of losses.
+
+        Each context-parallel rank computes the logits of its own tokens.
+        """
         hidden, rows = self.core.own_rows(output, packed)
         of = partial(self._distribution, temperatures=packed.temperatures[rows.numbers])
         own = of(hidden)
@@ -157,9 +162,11 @@ class ShardedModel(nn.Module):
         return self._exchange(stage, None, packed)
 
     def _exchange(self, stage: int, hidden: Tensor | None, expected: PackedBatch | None) -> Tensor | None:
-        """Sends hidden states (or their gradient) to another stage, and receives those of the pack `expected` from
-        it. Both happen at once, since two neighbours that only sent would wait for each other. Does nothing if there
-        is no such stage."""
+        """Sends hidden states (or gradients) to another stage while receiving those of the pack `expected`.
+
+        Both happen at once, since two neighbours that only send would wait for each other. Does nothing
+        without such a stage.
+        """
         if not 0 <= stage < self.parallel.pp.size:
             return None
         peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group
@@ -204,7 +211,7 @@ class RelayedDistribution:
         return self._relay(lambda own: own.entropy(), (self.rows,))
 
     def guided(self, plain: RelayedDistribution, strength: float) -> RelayedDistribution:
-        """See Distribution."""
+        """See `Distribution.guided`."""
         own = None if self.own is None or plain.own is None else self.own.guided(plain.own, strength)
         return RelayedDistribution(own, self.packed, self.dtype, self.axis)
 

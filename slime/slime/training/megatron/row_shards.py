@@ -1,6 +1,6 @@
-"""Rows of tensors that are divided over ranks: reduce-scatter and all-gather.
+"""Rows of tensors that are sharded over ranks: reduce-scatter and all-gather.
 
-Many tensors are sent at a time. A rank's rows are those of `torch.chunk`, so the last ranks may have fewer.
+Many tensors are sent at a time. Rows are divided as by `torch.chunk`, so the last ranks may have fewer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from slime.training.megatron.parallel import Axis
 
-BUCKET = 64 * 2**20  # numbers sent at a time
+BUCKET = 64 * 2**20  # elements sent at a time
 # newer name, older name
 _scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -35,7 +35,7 @@ def add_up(tensors: Sequence[Tensor], group: object) -> None:
 
 
 def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
-    """Returns this rank's rows of the sum of each tensor over the ranks."""
+    """Returns this rank's rows of each tensor's sum over the ranks."""
     sums: list[Tensor] = []
     for bucket in _buckets(tensors):
         blocks = torch.cat([_blocks(x, axis.size) for x in bucket], 1)

@@ -1,4 +1,4 @@
-"""The training core of one rank with megatron-core: tensor, pipeline, context and data parallelism."""
+"""megatron-core backend: tensor, pipeline, context and data parallelism."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ class MegatronTrainer(Trainer):
 
     @property
     def asks_teacher_before(self) -> bool:
-        """Returns whether the teacher must run before the step: between a forward pass and its backward pass,
-        pipeline stages process other micro-batches."""
+        """Returns whether the teacher must run before the step.
+
+        Between a forward pass and its backward pass, pipeline stages process other micro-batches.
+        """
         return self.spec.teacher == "topk" and self.parallel.pp.size > 1
 
     def divide(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The sources of megatron-core's parameters: names in a Hugging Face folder, and their division over ranks."""
+"""Maps megatron-core's parameters to names in a Hugging Face folder and to their division over ranks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Entry:
     Attributes:
         sources: Hugging Face's names, ordered by expert.
         kind: how they are joined to one tensor.
-        dim: dimension that is divided over ranks; None: whole on every rank. The ranks are tensor-parallel, or
-            expert-parallel if `kind` is "experts".
-        partial: ranks compute parts of its gradient although each has the whole parameter.
+        dim: dimension that is divided over ranks; None: whole on every rank. The ranks are tensor-parallel,
+            or expert-parallel if `kind` is "experts".
+        partial: each rank has the whole parameter, but computes only a part of its gradient.
         sections: row sections, if each rank has a part of every one.
     """
 
@@ -83,7 +83,8 @@ HEAD = "output_layer.weight"
 
 
 def entry_of(name: str, hf: PretrainedConfig, offset: int) -> Entry:
-    """Returns the entry of a parameter of a stage whose first layer has the number `offset` in the model."""
+    """Returns the entry of a parameter of a stage; `offset` is the model-wide number of the stage's first
+    layer."""
     _, layer, rest = split_name(name)
     if layer is None:
         return _outside(name, hf)

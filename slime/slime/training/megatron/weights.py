@@ -1,7 +1,8 @@
-"""Converts weights between Hugging Face's and megatron-core's names, in both directions, for one rank's shard.
+"""Converts one rank's weights between Hugging Face's and megatron-core's names.
 
-megatron-core keeps queries, keys and values in one matrix, ordered by group of heads, and gate and up projection in
-another. A matrix is divided over tensor-parallel ranks along one dimension; norms are whole on each rank.
+megatron-core keeps queries, keys and values in one matrix, ordered by group of heads, and gate and up
+projection in another. A matrix is divided over tensor-parallel ranks along one dimension; norms are whole on
+each rank.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ALIGNMENT = 16  # bytes
 
 @dataclass(frozen=True)
 class Head:
-    """The description of a tensor in a buffer of bytes, starting at `start`."""
+    """Describes a tensor in a buffer of bytes."""
 
     name: str
     shape: torch.Size
@@ -85,7 +86,7 @@ class WeightMap:
         """Loads the parameters from a Hugging Face folder.
 
         Raises:
-            ConfigError: a weight is missing or does not have the shape from config.json.
+            ConfigError: a weight is missing, or its shape does not match config.json.
         """
         with WeightFiles(folder) as files:
             for name, parameter in self.model.named_parameters():
@@ -93,19 +94,20 @@ class WeightMap:
                 part = self._read(entry, files)
                 if part.shape != parameter.shape:
                     raise ConfigError(
-                        f"{folder}: {entry.sources[0]} does not have the shape of config.json; "
-                        f"{name} is {list(part.shape)} from it and should be {list(parameter.shape)}"
+                        f"{folder}: {entry.sources[0]} does not have the shape of config.json: "
+                        f"{name} would be {list(part.shape)} instead of {list(parameter.shape)}"
                     )
                 parameter.copy_(part)
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Yields Hugging Face's names and whole tensors of this stage, with merged adapters. Every rank of the stage
-        must consume all.
+        """Yields Hugging Face's names and whole tensors of this stage, with merged adapters.
+
+        Every rank of the stage must consume all.
 
         Args:
-            dtype: dtype in which shards are sent. Vectors keep theirs, as some are fp32. An undivided tensor shares
-                the model's memory.
+            dtype: dtype in which shards are sent. Vectors keep theirs, as some are fp32. An undivided tensor
+                shares the model's memory.
         """
         for name, entry in self.entries.items():
             if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
@@ -117,8 +119,10 @@ class WeightMap:
 
     @torch.no_grad()
     def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields PEFT's names and whole CPU tensors of this stage's adapters. Every rank of the stage must consume
-        all."""
+        """Yields PEFT's names and whole CPU tensors of this stage's adapters.
+
+        Every rank of the stage must consume all.
+        """
         for name, entry in self.entries.items():
             if entry.kind == "adapter":
                 parts = self._all_parts(entry, self.model.get_parameter(name).detach())
@@ -144,7 +148,7 @@ class WeightMap:
         return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
 
     def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """Reads this rank's shard of a parameter. Nothing else is read from the files."""
+        """Reads only this rank's shard of a parameter from the files."""
         if entry.kind == "experts":
             ep = self.parallel.ep
             count = len(entry.sources) // ep.size
@@ -179,7 +183,7 @@ class WeightMap:
         return nn.functional.pad(rows, (0, 0, 0, each - len(rows)))
 
     def _read_sections(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """Reads this rank's part of every section; each tensor of the files contains some sections."""
+        """Reads this rank's part of every section; each tensor of the files contains one or more sections."""
         tp, sections = self.parallel.tp, []
         for source, sizes in zip(entry.sources, entry.sections, strict=True):
             start = 0
@@ -208,10 +212,10 @@ class WeightMap:
 def whole_weights(
     weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields all weights as whole tensors under Hugging Face's names on rank 0, and nothing on the other ranks.
+    """Yields all weights as whole tensors under Hugging Face's names on rank 0, and nothing on other ranks.
 
-    Every rank must consume all. Only one tensor, or one bucket of tensors, is whole at a time, so no rank ever has
-    the whole model in memory.
+    Every rank must consume all. Only one tensor, or one bucket of tensors, is whole at a time, so no rank
+    ever has the whole model in memory.
     """
     return to_first_stage(weights.whole(dtype), parallel, dtype)
 
@@ -219,8 +223,10 @@ def whole_weights(
 def to_first_stage(
     own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors of all pipeline stages on rank 0, and nothing on the other ranks. Those of other stages are
-    on the CPU, in `dtype` except for vectors. Every rank must consume all."""
+    """Yields the tensors of all pipeline stages on rank 0, and nothing on other ranks.
+
+    Tensors of other stages are on the CPU, in `dtype` except for vectors. Every rank must consume all.
+    """
     if not parallel.writes:
         for _ in own:
             pass
@@ -244,8 +250,10 @@ def _travels_in(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def _buckets(
     own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
 ) -> Iterator[tuple[list[Head], Tensor]]:
-    """Yields buffers of bytes with the descriptions of their tensors. Each has many tensors, since a message takes
-    milliseconds. The next buffer overwrites the last one."""
+    """Yields buffers of bytes with descriptions of their tensors. The next buffer overwrites the last one.
+
+    Each buffer has many tensors, since a message takes milliseconds.
+    """
     buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
     heads: list[Head] = []
     for name, tensor in own:

@@ -100,15 +100,15 @@ UP = "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"
     [
         (
             lambda f: rewrite(f, lambda t: t.pop(UP)),
-            "has only one of the two LoRA factors of model.layers.0.mlp.up_proj",
+            "lacks one of the two LoRA factors of model.layers.0.mlp.up_proj",
         ),
-        (lambda f: rewrite(f, lambda t: t.update({UP: t[UP][1:]})), "do not match its shape"),
+        (lambda f: rewrite(f, lambda t: t.update({UP: t[UP][1:]})), "do not match the weight's shape"),
         (lambda f: rewrite(f, lambda t: t[UP].fill_(float("inf"))), "not finite"),
         (
             lambda f: rewrite(f, lambda t: t.update({"base_model.model.extra": torch.ones(2)})),
             "changes extra, which",
         ),
-        (lambda f: reconfigure(f, use_dora=True), "only plain LoRA"),
+        (lambda f: reconfigure(f, use_dora=True), "use plain LoRA"),
         (lambda f: reconfigure(f, base_model_name_or_path="/nowhere"), "/nowhere is not a folder"),
         (lambda f: (Path(f) / WEIGHTS).write_bytes(b"cut short"), "cannot read the adapter in"),
     ],

@@ -110,7 +110,7 @@ def test_a_resumed_answer_continues_the_json(server: Server, tokenizer: Tokenize
         ({"sampling_params": {"json_schema": "{"}}, "json_schema"),
         ({"sampling_params": {"json_schema": '{"type": "no such type"}'}}, "json_schema"),
         ({"sampling_params": {"json_schema": SCHEMA, "ignore_eos": True}}, "ignore_eos"),
-        ({"sampling_params": {"json_schema": SCHEMA}, "resumed_tokens": 2}, "does not follow the schema"),
+        ({"sampling_params": {"json_schema": SCHEMA}, "resumed_tokens": 2}, "do not match the schema"),
         ({"resumed_tokens": 4}, "resumed_tokens"),
     ],
 )

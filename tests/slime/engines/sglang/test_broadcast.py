@@ -308,7 +308,7 @@ def test_a_pipeline_parallel_engine_reads_from_disk(
     assert from_disk(engine) == ["update 4"]
     engine.fake.blind = True
     control.prepare(str(other_weights), 5)
-    with pytest.raises(EngineControlError, match="no weight broadcast with pp_size 2"):
+    with pytest.raises(EngineControlError, match="does not support weight broadcast with pp_size 2"):
         control.switch(5)
 
 

@@ -78,7 +78,7 @@ def test_vllm_gets_the_live_weights_its_flags_and_only_this_package(
     ("flags", "message"),
     [
         (["--vllm-logprobs-mode", "raw_logprobs"], "at the sampling temperature, before truncation"),
-        (["--vllm-quantization=fp8"], "could not be compared"),
+        (["--vllm-quantization=fp8"], "cannot be verified"),
         (["--vllm_enable_lora"], "merged into the weights before"),
         (["--tensor-parallel-size", "2"], "is written --vllm-tensor-parallel-size"),
         (["--sglang-tp-size", "2"], "unknown flag --sglang-tp-size"),

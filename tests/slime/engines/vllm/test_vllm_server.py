@@ -137,7 +137,7 @@ def test_a_stale_head_is_detected_and_requests_continue_with_the_old_weights(
 def test_an_engine_that_cannot_load_new_or_old_weights_exits(hosted: Any, other_weights: Path) -> None:
     hosted.control.prepare(str(other_weights), 4)
     hosted.fake.llm.faults.add("refuses")
-    with pytest.raises(EngineControlError, match="a worker failed; then the previous version"):
+    with pytest.raises(EngineControlError, match="a worker failed; then loading the previous version"):
         hosted.control.switch(4)
     assert hosted.fake.ended.is_set()
     assert "resume" not in hosted.fake.llm.calls
@@ -161,7 +161,7 @@ def test_weights_that_cannot_be_prepared_are_rejected_without_loading(hosted: An
     ):
         with pytest.raises(EngineControlError, match=said):
             hosted.control.prepare(str(folder), 4)
-    with pytest.raises(EngineControlError, match="weight_version 4 is not prepared, live is 0"):
+    with pytest.raises(EngineControlError, match="weight_version 4 is not prepared; version 0 is live"):
         hosted.control.switch(4)
     with pytest.raises(EngineControlError, match=r"weight_version: .*must be a whole number"):
         hosted.control.switch("four")
@@ -195,7 +195,7 @@ def test_stop_ids_and_log_probs_are_returned_in_sglangs_format(hosted: Any) -> N
         ({"max_new_tokens": 5000}, "5020 tokens"),
         ({"token_ids_logprob": [5], "logprob_start_len": 0}, "only for sampled tokens"),
         ({"token_ids_logprob": [320]}, "between 0 and 319"),
-        ({"logprob_start_len": 20}, "beyond the prompt"),
+        ({"logprob_start_len": 20}, "exceeds the prompt length"),
         ({"best_of": 2}, "best_of: Extra inputs"),
         ({"stop_token_ids": [13]}, "13 is not taken"),
     ],
@@ -291,5 +291,5 @@ def test_weights_that_differ_from_the_weights_file_are_rejected_at_the_start(mod
     from slime.engines.requests import WeightsError
 
     store = HostedWeights(HostedEngine(FakeLLM(model_path, plain_model), make_params))
-    with pytest.raises(WeightsError, match="does not hold the weights listed in the weights file"):
+    with pytest.raises(WeightsError, match="does not contain the weights listed in the weights file"):
         asyncio.run(store.prove_first(str(model_path), 3, "0" * 64))

@@ -260,7 +260,7 @@ def test_heads_are_repeated_if_a_gpu_would_build_the_full_score_matrix() -> None
 
 def test_missing_flash_attention_is_rejected_with_torchs_kernel_as_a_remedy() -> None:
     args: Any = SimpleNamespace(attn_implementation="flash_attention_2")
-    with pytest.raises(ConfigError, match="varlen is the same kernel"):
+    with pytest.raises(ConfigError, match="use varlen, the same kernel"):
         attention_name(args)
 
 

@@ -298,5 +298,5 @@ def test_a_model_with_other_recurrent_layers_is_rejected(make_trainer: MakeTrain
     MambaForCausalLM(MambaConfig(vocab_size=63, hidden_size=16, num_hidden_layers=1)).save_pretrained(
         tmp_path
     )
-    with pytest.raises(ConfigError, match="is a mamba, whose layers carry states from token to token"):
+    with pytest.raises(ConfigError, match="is a mamba, whose recurrent layers would carry state"):
         make_trainer(hf_checkpoint=str(tmp_path), ref_load=str(tmp_path))

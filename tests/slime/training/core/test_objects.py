@@ -77,7 +77,7 @@ def test_no_collective_runs_code_sent_by_another_rank(fsdp_forks: Forks, tmp_pat
     assert [one.partition(":")[0] for one in refused] == [
         *("gathered", "gathered_by_one", "broadcast", "scattered", "sent")
     ]
-    assert all("a rank sent posix.system" in one for one in refused)
+    assert all("received posix.system from a rank" in one for one in refused)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -139,7 +139,7 @@ def test_only_enum_members_are_read_from_older_pythons_pickles() -> None:
         (WriteItemType, "mro"),
         (torch.float32, "is_complex"),
     ):
-        with pytest.raises(pickle.UnpicklingError, match="a rank sent"):
+        with pytest.raises(pickle.UnpicklingError, match="from a rank"):
             read(Call(getattr, (owner, name)))
 
 
@@ -147,7 +147,7 @@ def test_only_enum_members_are_read_from_older_pythons_pickles() -> None:
     "call", [(eval, ("1",)), (Path.touch, (Path("x"),)), (torch.load, ("x",)), (print, ())]
 )
 def test_other_names_in_a_pickle_are_rejected(call: tuple[Any, ...]) -> None:
-    with pytest.raises(pickle.UnpicklingError, match="a rank sent"):
+    with pytest.raises(pickle.UnpicklingError, match="from a rank"):
         read(Call(*call))
 
 

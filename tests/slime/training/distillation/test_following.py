@@ -255,7 +255,7 @@ def test_samples_that_follow_a_teacher_are_rejected_without_one(
     make_trainer: MakeTrainer, make_samples: MakeHinted, how: dict[str, Any]
 ) -> None:
     with pytest.raises(
-        DataError, match="'dream-0' has divergence 'forward', which needs a teacher in the trainer"
+        DataError, match="'dream-0' has divergence 'forward', which needs --teacher-source trainer"
     ):
         make_trainer(**how).train(0, [*make_samples((0,)), *rows_of((1,), make_samples)])
 

@@ -228,7 +228,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     config = json.loads((smaller / "config.json").read_text())
     (smaller / "config.json").write_text(json.dumps(config | {"hidden_size": 16}))
     assert to_hf(tmp_path / "dist", tmp_path / "hf", str(smaller)) == 2
-    assert "is of another model: model.embed_tokens.weight is [63, 32]" in capsys.readouterr().err
+    assert "belongs to another model: model.embed_tokens.weight is [63, 32]" in capsys.readouterr().err
     assert not (tmp_path / "hf").exists()
 
 

@@ -133,12 +133,14 @@ def test_adapter_dropout_is_disabled_outside_training(
 
 @pytest.mark.parametrize("name", ["lm_head", "nothing", "q_proj,gate"])
 def test_modules_unsupported_for_adapters_are_rejected(lora_trainer: MakeTrainer, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"--lora-target-modules: no .* these can: q_proj, k_proj"):
+    with pytest.raises(
+        ConfigError, match=r"--lora-target-modules: .* cannot have adapters .* select from q_proj, k_proj"
+    ):
         lora_trainer(lora_target_modules=name)
 
 
 def test_adapters_on_all_modules_of_a_model_with_experts_are_rejected(
     lora_trainer: MakeTrainer, folders: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"experts cannot have adapters; name the modules that shall"):
+    with pytest.raises(ConfigError, match=r"experts cannot have adapters; select from"):
         lora_trainer(hf_checkpoint=folders["qwen3_moe"])

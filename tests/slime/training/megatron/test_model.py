@@ -372,22 +372,25 @@ def test_a_model_that_cannot_be_built_is_refused(
     [
         (
             {"tensor_model_parallel_size": 4},
-            r"num_key_value_heads 2 .* not divide by 4 .*-size \(TRAIN_TP\) or",
+            r"num_key_value_heads \(2\) is not divisible by 4 .*-size \(TRAIN_TP\) or",
         ),
-        ({"tensor_model_parallel_size": 2, "context_parallel_size": 2}, "num_key_value_heads 2"),
+        ({"tensor_model_parallel_size": 2, "context_parallel_size": 2}, r"num_key_value_heads \(2\)"),
         (
             {"pipeline_model_parallel_size": 3},
-            "num_hidden_layers 2 of the model does not divide by 3 .* --pipeline-model-parallel-size",
+            r"num_hidden_layers \(2\) is not divisible by 3 .* --pipeline-model-parallel-size",
         ),
-        ({"expert_model_parallel_size": 2}, "a qwen3 has none"),
-        ({"use_lora": True, "hf_checkpoint": "qwen2_moe"}, "experts of a qwen2_moe have no adapters"),
+        ({"expert_model_parallel_size": 2}, "qwen3 has none"),
+        (
+            {"use_lora": True, "hf_checkpoint": "qwen2_moe"},
+            "does not support adapters on the shared experts of qwen2_moe",
+        ),
         (
             {"tensor_model_parallel_size": 2, "hf_checkpoint": "one_key_head"},
-            "linear_num_key_heads 1 of the model does not divide by 2 tensor x context",
+            r"linear_num_key_heads \(1\) is not divisible by 2 tensor x context",
         ),
         (
             {"expert_model_parallel_size": 3, "hf_checkpoint": "qwen3_moe"},
-            "num_experts 4 of the model does not",
+            r"num_experts \(4\) is not divisible",
         ),
     ],
 )

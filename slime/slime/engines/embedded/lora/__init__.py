@@ -1,1 +1,1 @@
-"""LoRA adapters on a shared base model: a request names one, and one batch contains rows of several."""
+"""LoRA adapters on a shared base model; one batch contains rows of several adapters."""

@@ -18,9 +18,9 @@ class AdapterFactors:
     """One version of an adapter, on the model's device and in its dtype.
 
     Attributes:
-        checksum: of the tensors in the adapter's own file.
-        down: A [rank, in] by the name of a linear layer.
-        up: B transposed, [rank, out], by the name of a linear layer.
+        checksum: checksum of the tensors in the adapter's file.
+        down: A [rank, in] by linear layer name.
+        up: B transposed, [rank, out], by linear layer name.
     """
 
     name: str
@@ -34,13 +34,13 @@ class AdapterFactors:
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of all factors."""
+        """Returns the size of all factors in bytes."""
         return sum(tensor.nbytes for part in (self.down, self.up) for tensor in part.values())
 
 
 def adaptable_layers(model: ServedModel) -> dict[str, Any]:
-    """Returns the linear layers that an adapter may change, by name: those that process the tokens of a step, thus
-    none of a vision tower."""
+    """Returns the linear layers that adapters may change, by name: all that process tokens, but no vision
+    tower."""
     inside = {id(layer) for layer in model.module.get_decoder().modules()}
     inside.add(id(model.module.get_output_embeddings()))
     return {
@@ -54,8 +54,9 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
     """Returns the adapter in a folder, as `name` at `version`.
 
     Raises:
-        WeightsError: no folder of an adapter, or one that cannot be added to this model row by row: weights that replace
-            the base's, layers or shapes that the model lacks, ranks that differ, values that are not finite.
+        WeightsError: the folder has no adapter, or one that cannot be applied to this model row by row. This
+            includes whole weights, unknown layers, wrong shapes, differing ranks, and values that are not
+            finite.
     """
     try:
         adapter = read_adapter(folder)
@@ -65,8 +66,8 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
         raise WeightsError(f"{folder} is not an adapter: it has no adapter_config.json")
     if adapter.whole:
         raise WeightsError(
-            f"{folder} contains whole weights of {min(adapter.whole)}, but an adapter may hold only low-rank factors; "
-            "merge it into its base, and serve the result as a model"
+            f"{folder} contains whole weights ({min(adapter.whole)}), but only low-rank factors "
+            "are supported; merge the adapter into its base, and serve the result as a model"
         )
     rank = _rank(folder, adapter)
     down: dict[str, Tensor] = {}
@@ -76,10 +77,10 @@ def read_factors(folder: str, model: ServedModel, name: str, version: int) -> Ad
         layer = weight.removesuffix(".weight")
         target = layers.get(layer)
         if target is None:
-            raise WeightsError(f"{folder} changes {layer}, which is no linear layer of this model")
+            raise WeightsError(f"{folder} changes {layer}, which is not a linear layer of this model")
         if (second.shape[0], first.shape[1]) != (target.out_features, target.in_features):
             raise WeightsError(
-                f"{folder}: the factors of {layer} do not fit its shape {list(target.weight.shape)}"
+                f"{folder}: the factors of {layer} do not match its shape {list(target.weight.shape)}"
             )
         down[layer], up[layer] = _placed(folder, layer, first, model), _placed(folder, layer, second.T, model)
     return AdapterFactors(name, version, folder, adapter.checksum, rank, adapter.scale, down, up)
@@ -97,5 +98,5 @@ def _rank(folder: str, adapter: AdapterDelta) -> int:
 def _placed(folder: str, layer: str, factor: Tensor, model: ServedModel) -> Tensor:
     placed = factor.to(device=model.device, dtype=model.dtype).contiguous()
     if not bool(torch.isfinite(placed).all()):
-        raise WeightsError(f"{folder}: the factors of {layer} hold values that are not finite")
+        raise WeightsError(f"{folder}: the factors of {layer} contain values that are not finite")
     return placed

@@ -1,8 +1,8 @@
-"""Linear layers that add the adapter's contribution to each row of a step.
+"""Linear layers that add the contributions of adapters to the rows of a step.
 
-The base model's product is computed once for all rows. Decoding rows, one a sequence, get x A^T B^T of their adapters
-in two products over the concatenated factors of all adapters in use: the parts of other adapters are multiplied by
-zero in between. A prompt's chunk has many rows of one adapter and uses only that adapter's factors.
+The base model's product is computed once for all rows. Decoding rows, one per sequence, get x A^T B^T of
+their adapters in two products over the concatenated factors of all used adapters; a mask zeroes the parts of
+other adapters in between. A prompt's chunk has many rows of one adapter and uses only that adapter's factors.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from slime.engines.embedded.lora.factors import AdapterFactors, adaptable_layers
 from slime.engines.embedded.model import ServedModel
 
 SPARE_PLACES = 4
-"""Unused places that a step computes in vain, before the factors are packed again."""
+"""Maximum unused slots in the packed factors; with more, they are packed again."""
 
 
 @dataclass(frozen=True)
 class AdaptedChunk:
-    """Rows [start, end) of the flattened batch, those of them whose logits are kept [kept_start, kept_end), and their
-    adapter."""
+    """Rows [start, end) of the flattened batch, the rows whose logits are kept [kept_start, kept_end), and
+    their adapter."""
 
     start: int
     end: int
@@ -40,8 +40,9 @@ class AdaptedStep:
     """The adapters' factors that the layers use in one step.
 
     Attributes:
-        mask: [rows, places * rank], the scale of its adapter in a row's own place, else 0; None: no row has an adapter.
-        down, up: factors of all places by layer, [places * rank, in] and [places * rank, out].
+        mask: [rows, slots * rank], each row's adapter scale in that adapter's slot, else 0; None: no adapter
+            rows.
+        down, up: factors of all slots by layer, [slots * rank, in] and [slots * rank, out].
     """
 
     mask: Tensor | None
@@ -50,7 +51,7 @@ class AdaptedStep:
     chunks: list[AdaptedChunk]
 
     def add(self, layer: str, is_head: bool, x: Tensor, y: Tensor) -> None:
-        """Adds to y [1, T, out] the adapters' contribution for x [1, T, in]; the head has only the kept rows."""
+        """Adds the adapters' contribution for x [1, T, in] to y [1, T, out]; the head has only the kept rows."""
         if self.mask is not None and layer in self.down:
             rows = self.mask.shape[0]
             inner = linear(x[0, :rows], self.down[layer]).mul_(self.mask)
@@ -65,7 +66,8 @@ class AdaptedStep:
 
 @dataclass
 class _Pack:
-    """Concatenated factors of the decoding adapters, each in a place of `rank` rows; memory for `capacity` places."""
+    """Concatenated factors of the decoding adapters, each in a slot of `rank` rows; `capacity` slots are
+    allocated."""
 
     rank: int = 0
     capacity: int = 0
@@ -74,7 +76,7 @@ class _Pack:
     up: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, adapters: Sequence[AdapterFactors]) -> None:
-        """Assigns a place to every given adapter; memory is reallocated if it is too small or mostly unused."""
+        """Assigns a slot to every adapter; reallocates memory if it is too small or mostly unused."""
         rank = max(one.rank for one in adapters)
         missing = [one for one in adapters if one not in self.places]
         free = [at for at, one in enumerate(self.places) if one not in adapters]
@@ -98,7 +100,7 @@ class _Pack:
             self._write(at, new)
 
     def release(self, one: AdapterFactors) -> None:
-        """Frees the adapter's place."""
+        """Frees the adapter's slot."""
         self.places = [None if held is one else held for held in self.places]
 
     def clear(self) -> None:
@@ -106,7 +108,7 @@ class _Pack:
         self.places, self.down, self.up = [], {}, {}
 
     def used(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the used places of `down` or `up`."""
+        """Returns the used slots of `down` or `up`."""
         return {layer: tensor[: len(self.places) * self.rank] for layer, tensor in part.items()}
 
     def _write(self, at: int, one: AdapterFactors) -> None:
@@ -122,8 +124,10 @@ class _Pack:
 
 
 class AdaptedLayers:
-    """The linear layers of one model, for the decode thread. A layer is wrapped when an adapter that changes it is
-    first used; without adapter rows it computes the same as before."""
+    """The linear layers of one model, for the decode thread.
+
+    A layer is wrapped when an adapter first changes it; without adapter rows its output is unchanged.
+    """
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
@@ -138,7 +142,7 @@ class AdaptedLayers:
         return adaptable_layers(self._model)
 
     def begin(self, rows: list[AdapterFactors | None], chunks: list[AdaptedChunk]) -> None:
-        """Called before a forward pass. `rows`: the adapters of the decoded tokens, which come first."""
+        """Called before a forward pass. `rows`: the adapters of the decoding rows, which come first."""
         if self._step is None or rows != self._rows:
             self._rows, self._step = rows, self._packed(rows)
         for chunk in chunks:
@@ -150,12 +154,13 @@ class AdaptedLayers:
             self.now = None
 
     def release(self, factors: AdapterFactors) -> None:
-        """Called before the memory of an adapter without rows is freed, or its rows get another version."""
+        """Must be called before the memory of an adapter without rows is freed, or its rows get another
+        version."""
         self._pack.release(factors)
         self._rows, self._step, self.now = [], None, None
 
     def clear(self) -> None:
-        """Frees the memory of the packed factors."""
+        """Frees the packed factors."""
         self._pack.clear()
         self._rows, self._step, self.now = [], None, None
 

@@ -1,8 +1,9 @@
 """The adapters of an engine, and which of them are in memory.
 
-An adapter is registered with a folder and a version. At most `most` are in memory; the least recently used one is
-evicted. A request for an adapter that is not in memory waits in the queue while a thread loads it. If all are in use,
-the least recently requested one accepts no more requests until it is idle, so that no adapter waits for ever.
+An adapter is registered with a folder and a version. At most `most` are in memory; the least recently used
+one is evicted. A request for an adapter that is not in memory waits in the queue while a thread loads it. If
+all are in use, the least recently requested one accepts no more requests until it is idle, so that no adapter
+waits forever.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class RegisteredAdapter:
     scale: float
 
     def holds(self, factors: AdapterFactors) -> bool:
-        """Returns whether these factors are its own."""
+        """Returns whether `factors` belong to this version."""
         return (self.checksum, self.scale) == (factors.checksum, factors.scale)
 
 
 class DecodeLoop(Protocol):
-    """The engine's functions that the table needs."""
+    """The engine's functions that the table uses."""
 
     def between_steps(self, call: Callable[[], None]) -> None:
         """Runs `call` in the decode thread and returns when it has run."""
@@ -46,7 +47,7 @@ class DecodeLoop(Protocol):
         """Like `between_steps`, without waiting."""
 
     def adapters_of(self, waiting: bool) -> set[str]:
-        """Returns the names of the adapters of waiting or of running requests."""
+        """Returns the names of the adapters of waiting, or of running, requests."""
 
     def adapter_replaced(self, name: str) -> None:
         """Invalidates keys and values of an earlier version."""
@@ -79,14 +80,14 @@ class AdapterTable:
             raise UnknownAdapterError(f"lora_path: the adapter {name!r} is not loaded")
 
     def register(self, name: str, path: str, version: int | None = None) -> RegisteredAdapter:
-        """Adds an adapter, or replaces it between two steps: its streams continue with the new version, others are
-        not affected. It can be repeated.
+        """Adds an adapter, or replaces it between two steps. Its streams continue with the new version. Can
+        be repeated.
 
         Args:
-            version: None: 0 for a new adapter, one more than its last for a known one with other weights.
+            version: None: 0 for a new adapter; for a known one with other weights, its last version plus 1.
 
         Raises:
-            WeightsError: the folder cannot be served, or the version is one that was other weights.
+            WeightsError: the folder cannot be served, or this version number had other weights.
         """
         with self._lock:
             old = self._registered.get(name)
@@ -100,7 +101,8 @@ class AdapterTable:
                 return new
             if old is not None and old.version == version:
                 raise WeightsError(
-                    f"version {version} of the adapter {name!r} had other weights: use a higher version"
+                    f"version {version} of the adapter {name!r} already has other weights: use a "
+                    "higher version"
                 )
             self._loop.between_steps(lambda: self._install(new, factors, known=old is not None))
             return new
@@ -126,7 +128,7 @@ class AdapterTable:
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of the factors in memory."""
+        """Returns the size of the factors in memory, in bytes."""
         return sum(one.nbytes for one in list(self._loaded.values()))
 
     # Called by the decode thread.
@@ -138,8 +140,11 @@ class AdapterTable:
         return name in self._registered
 
     def is_ready(self, name: str) -> bool:
-        """Returns whether a request of this adapter may start now; called only if nothing else prevents it. If not,
-        the adapter is loaded, or room is made for it."""
+        """Returns whether a request of this adapter may start now; if not, starts loading it or freeing
+        memory for it.
+
+        Called only if nothing else prevents the request.
+        """
         if name in self._leaving and not self._is_any_wanted():
             self._leaving.clear()
         if name in self._loaded and name not in self._leaving:
@@ -164,7 +169,7 @@ class AdapterTable:
             self._layers.begin(adapters, chunks)
 
     def drop_all(self) -> None:
-        """Frees the memory; adapters of waiting requests are loaded again."""
+        """Frees all factors; adapters of waiting requests are loaded again."""
         self._loaded.clear()
         self._fresh.clear()
         self._leaving.clear()
@@ -183,8 +188,10 @@ class AdapterTable:
         return chunks
 
     def _make_room(self) -> bool:
-        """Returns whether another adapter may be loaded. Evicts an idle adapter; if none is idle, one accepts no more
-        requests."""
+        """Returns whether another adapter may be loaded, after evicting an idle one if necessary.
+
+        If none is idle, one adapter accepts no more requests.
+        """
         if len(self._loaded) + len(self._loading) < self._most:
             return True
         kept = self._loop.adapters_of(waiting=False) | (self._fresh & self._loop.adapters_of(waiting=True))
@@ -205,19 +212,19 @@ class AdapterTable:
         return bool(self._loop.adapters_of(waiting=True) - self._loaded.keys() - self._loading)
 
     def _read(self, one: RegisteredAdapter) -> None:
-        """Loads an adapter in the reader's thread."""
+        """Loads an adapter in the loading thread."""
         try:
             factors = read_factors(one.path, self._model, one.name, one.version)
             if not one.holds(factors):
                 raise WeightsError(
-                    f"{one.path} no longer holds version {one.version} of the adapter {one.name!r}: load the folder as a "
-                    "new version"
+                    f"{one.path} no longer contains version {one.version} of the adapter "
+                    f"{one.name!r}: load the folder as a new version"
                 )
         except WeightsError as error:
             message = str(error)
             self._loop.post(lambda: self._failed(one, message))
-        except Exception as error:  # such as out of memory: the requests must not wait for ever
-            message = f"the adapter {one.name!r} cannot be read: {error!r}"
+        except Exception as error:  # such as out of memory; the requests must not wait forever
+            message = f"cannot read the adapter {one.name!r}: {error!r}"
             self._loop.post(lambda: self._failed(one, message))
         else:
             self._loop.post(lambda: self._arrived(one, factors))
