@@ -220,7 +220,8 @@ def jobs(place: Place) -> None:
         eventually(lambda: len(place.pids("judge")) == 1, "two judges less")
         kill_tree(worker)
         eventually(
-            lambda: "is lost: training waits for a machine" in place.training_log(), "the lost node is named"
+            lambda: "is lost: training waits for a replacement" in place.training_log(),
+            "the lost node is named",
         )
         place.serves("answers go on without it")
         worker = place.node(4)

@@ -1,1 +1,1 @@
-"""Checks a candidate before it goes live, and returns the trainer to its last live state if it failed."""
+"""Checks a candidate before it goes live; restores the trainer's last live state if it is rejected."""

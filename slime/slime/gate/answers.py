@@ -26,28 +26,28 @@ logger = logging.getLogger(__name__)
 
 STAGE = "answers"
 ENOUGH_LIKED = 4
-"""Fewest liked answers for estimating the wanted length by their mean."""
+"""Minimum number of liked answers for estimating the preferred length by their mean."""
 MOST = 1 << 30
 FEWER = {FACT: 32}
-"""Most tokens of an answer, by purpose, if its row sets none; --gate-answer-tokens if that is less."""
+"""Maximum tokens of an answer, by purpose, if its row sets none; --gate-answer-tokens if that is less."""
 VERSIONS = 4
 """Number of consecutive versions that are asked all questions."""
 
 
 class AnswerCheck:
-    """Compares the answers of the live weights and of a candidate, in one run.
+    """Compares the answers of the live weights and of a candidate during one run.
 
     Attributes:
-        live_answers: of the live weights, or of a version shortly before, by key of the prompt.
-        candidate_answers: the same of the candidate.
-        at: how many questions were put so far; a few of them are put to every candidate, in turn.
-        liked: prompts of liked answers that were put to the live weights after their switch, so that the next
-            candidate need not wait for that.
+        live_answers: answers of the live weights, or of a version shortly before, by key of the prompt.
+        candidate_answers: answers of the candidate, by key of the prompt.
+        at: number of questions asked so far; every candidate is asked the next few, in rotation.
+        liked: prompts of liked answers that were sent to the live weights after their switch, so that the
+            next candidate need not wait for that.
         liked_length: see `mean_length`.
-        first_answers: to facts of the pool, when they were first asked; drafts of later answers.
-        given_up: the questions are ended on purpose, so the engine's report of that is not logged.
-        live_right: share of right answers of the live weights, asked again because the candidate fell; None: it did not,
-            or no engine could answer.
+        first_answers: first answers to facts of the pool; drafts of later answers.
+        given_up: the questions were cancelled on purpose, so the engine's error is not logged.
+        live_right: share of correct answers of the live weights, asked again because the candidate was worse;
+            None: it was not, or no engine responded.
     """
 
     def __init__(self, args: Arguments, history: GateHistory, ordered: Ordered) -> None:
@@ -71,9 +71,13 @@ class AnswerCheck:
         due: bool,
         near: bool,
     ) -> None:
-        """Tests the candidate if that is `due`: a few questions and the prompts of liked answers; only a part of the
-        questions if it is `near` a limit. It is asked all questions after one wrong answer, and after a regression
-        until a version has passed all of them.
+        """Tests the candidate if that is `due`: a few questions and the prompts of liked answers.
+
+        All questions are asked after one wrong answer, and after a regression until a version has passed all
+        of them.
+
+        Args:
+            near: the candidate is near a limit of an earlier stage.
 
         Raises:
             CandidateRejected: with its `measurements`.
@@ -107,11 +111,13 @@ class AnswerCheck:
             raise CandidateRejected(reason, STAGE)
 
     def problem(self, asked: Sequence[Sample], measurements: dict[str, float], complete: bool) -> str | None:
-        """Compares the candidate's answers with the live ones, separately for questions and for people's prompts, so
-        that a large group does not hide a small one. Returns the reason to reject it; None: there is none.
+        """Compares the candidate's answers with the live ones; returns the reason to reject it, or None.
+
+        Questions and people's prompts are compared separately, so that a large group does not hide a small
+        one.
 
         Args:
-            measurements: get those of the candidate's answers.
+            measurements: the candidate's measurements are added to it.
             complete: all questions were asked.
         """
         measurements |= self.measured(asked, complete)[0]
@@ -137,8 +143,11 @@ class AnswerCheck:
         engines: Sequence[Tries],
         measurements: dict[str, float],
     ) -> None:
-        """Tests every candidate for obedience to explicit requests, and for some facts that the initial model knew.
-        Raises as `look`."""
+        """Tests every candidate for obedience to explicit requests, and on some facts that the initial model
+        knew.
+
+        Raises like `look`.
+        """
         look_at_wishes(
             self, [one for one in samples if purpose(one) == WISH], weights, live, engines, measurements
         )
@@ -150,7 +159,7 @@ class AnswerCheck:
         """Returns the reason if the paired test against the reference version fails."""
         before = self.history.compared_with(QUESTION, right_answers(questions, self.live_answers))
         now = right_answers(questions, self.candidate_answers)
-        return lost_more("questions are answered wrong", before, now, QUESTION, self.args)
+        return lost_more("questions are answered incorrectly", before, now, QUESTION, self.args)
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Returns the measurements of the candidate, and of the live weights."""
@@ -167,7 +176,7 @@ class AnswerCheck:
         return chosen
 
     def is_worse(self, one: Sample) -> bool:
-        """Returns whether a question that was answered right is now answered wrong."""
+        """Returns whether a question was answered correctly before and is now answered incorrectly."""
         expected, named = label(one), key(one)
         if expected is None:
             return False
@@ -177,8 +186,7 @@ class AnswerCheck:
     def ask(
         self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]
     ) -> bool:
-        """Requests the answers that `candidate_answers` and `live_answers` lack; returns False if no engine can
-        answer."""
+        """Requests the missing `candidate_answers` and `live_answers`; returns False if no engine can answer."""
         before = self.tried(engines, live, [one for one in asked if key(one) not in self.live_answers])
         if before is None:
             return False
@@ -196,8 +204,11 @@ class AnswerCheck:
         asked: Sequence[Sample],
         temperature: float = 0.0,
     ) -> dict[str, Tried] | None:
-        """Returns answers by key, from the first engine that can answer; None if there is none. An engine that cannot
-        read the files rejects them again when they are to go live, so its error is reported then."""
+        """Returns answers by key, from the first engine that can answer; None if there is none.
+
+        An engine that cannot read the files will reject them again when they go live, so its error is
+        reported then.
+        """
         results: dict[str, Tried] = {}
         for most in sorted({self.longest(one) for one in asked}):
             group = [one for one in asked if self.longest(one) == most]
@@ -208,7 +219,7 @@ class AnswerCheck:
         return results
 
     def longest(self, sample: Sample) -> int:
-        """Returns the most tokens of an answer that are examined."""
+        """Returns the maximum tokens of an answer to examine."""
         return min(
             self.args.gate_answer_tokens, int(sample.metadata.get("tokens", FEWER.get(purpose(sample), MOST)))
         )
@@ -246,12 +257,13 @@ class AnswerCheck:
 
 
 def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[str, float]:
-    """Returns `share_right` of all questions; `answers`: by key of the prompt."""
+    """Returns `share_right` of all questions; `answers` is keyed by prompt key."""
     return share_right([answers[key(one)] for one in questions], list(map(label, questions)))
 
 
 def right_answers(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
-    """Returns the outcomes of the answered questions, by a permanent key of each; `answers`: by key of the prompt."""
+    """Returns the outcomes of the answered questions, by their permanent keys; `answers` is keyed by prompt
+    key."""
     return {
         lasting(one): is_right(answers[key(one)].text, str(one.label))
         for one in questions
@@ -265,7 +277,6 @@ def label(sample: Sample) -> str | None:
 
 
 def mean_length(samples: Sequence[Sample], most: int) -> dict[str, float]:
-    """Returns `liked_length`: mean tokens of the answers that people liked, each at most `most`; {} if there are too
-    few."""
+    """Returns `liked_length`, the mean tokens of liked answers, each at most `most`; {} if there are too few."""
     lengths = [min(one.response_length, most) for one in samples if purpose(one) == LIKED]
     return {"liked_length": sum(lengths) / len(lengths)} if len(lengths) >= ENOUGH_LIKED else {}

@@ -1,5 +1,8 @@
-"""Questions to a version right after its switch, while the next one trains: a part of them each time, and all if a
-previously right one is wrong. A version that has become worse is rolled back automatically."""
+"""Tests a version on questions after its switch, while the next one trains.
+
+A part of the questions is asked each time, and all of them if a previously correct answer is wrong. A version
+that has become worse is rolled back automatically.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ logger = logging.getLogger(__name__)
 Answers = dict[str, Tried] | None
 
 MOST_SKIPPED = 2
-"""Consecutive times that candidates may interrupt it."""
+"""Maximum consecutive interruptions by candidates."""
 AT_ONCE = 16
-"""Number of pool facts in one call, which limits how long a candidate waits."""
+"""Number of pool facts per call, which limits how long a candidate waits."""
 
 
 class Audit:
@@ -51,8 +54,10 @@ class Audit:
     def begin(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool = False
     ) -> None:
-        """Asks the live version the next questions that it was not asked yet; `whole`: all of these. Also sends
-        prompts of liked answers, if the next candidate will be asked them."""
+        """Asks the live version questions that it has not answered yet: the next ones, or all if `whole`.
+
+        Also sends prompts of liked answers, if the next candidate will be asked them.
+        """
         self.note_better(samples)
         self.put_questions(samples, live, engines, whole)
         self.learn_facts(samples, live, engines)
@@ -60,7 +65,8 @@ class Audit:
     def put_questions(
         self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool
     ) -> None:
-        """Like `begin`, without the pool of facts. Includes requests, if it is unknown which were ever obeyed."""
+        """Like `begin`, without the pool of facts. Includes requests, if it is unknown which were ever
+        obeyed."""
         if self.busy:
             return  # of an earlier version; the next one follows
         self.running, self.version, self.engines = None, live.version, engines
@@ -95,8 +101,10 @@ class Audit:
             self.history.note_better(WISH, now, SPLIT[WISH] * self.args.gate_false_alarms)
 
     def learn_facts(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
-        """Asks pool facts that were never asked, a few at a time after the questions, until a candidate needs the
-        engine: right answers are the reference from then on."""
+        """Asks pool facts that were never asked, a few at a time, until a candidate needs the engine.
+
+        Correct answers are the reference for later versions.
+        """
         self.end_learning()
         facts = unknown_facts(self.answers, samples)
         if not facts or not engines:
@@ -118,13 +126,13 @@ class Audit:
         in_thread(learn, "facts")
 
     def end_learning(self) -> None:
-        """Stops; the remaining facts are asked after the next version's switch."""
+        """Stops learning facts; the remaining ones are asked after the next version's switch."""
         if self.learning is not None:
             self.learning.set()
         self.learning = None
 
     def next_part(self, whole: bool = False) -> list[Sample]:
-        """Returns the next questions; all of them while it is unknown how many were ever right, and while some were
+        """Returns the next questions; all if the best number of correct answers is unknown, or if some were
         lost."""
         count = len(self.questions)
         if whole or self.history.closer or self.history.questions != count:
@@ -140,7 +148,8 @@ class Audit:
         return self.running is not None and not self.running.done()
 
     def make_way(self) -> None:
-        """Interrupts the audit for a candidate that needs the same engine, a few consecutive times at most."""
+        """Interrupts the audit for a candidate that needs the same engine, up to a number of consecutive
+        times."""
         self.end_learning()
         if self.running is None or self.running.done() or self.history.questions is None:
             return
@@ -154,12 +163,12 @@ class Audit:
         self.running, self.skipped = None, self.skipped + 1
 
     def wait_for_first(self) -> None:
-        """Returns once it is known how many questions were ever right, if that is being determined."""
+        """Waits until the best number of correct answers is known, if it is being determined."""
         if self.running is not None and self.history.questions is None:
             self.running.result()
 
     def collect(self) -> str | None:
-        """Returns why the live version must be rolled back; None if unknown yet, or if it may stay."""
+        """Returns why the live version must be rolled back; None if unknown yet, or if it is good."""
         if self.running is None or not self.running.done():
             return None
         answers, self.running, self.skipped = self.running.result(), None, 0
@@ -177,7 +186,7 @@ class Audit:
         now = right_answers(self.questions, answers)
         before = self.history.compared_with(QUESTION, now)
         if reason is None:
-            reason = lost_more("questions are answered wrong", before, now, QUESTION, self.args)
+            reason = lost_more("questions are answered incorrectly", before, now, QUESTION, self.args)
         if reason is None:
             self.history.note_better(QUESTION, now, SPLIT[QUESTION] * self.args.gate_false_alarms)
             self.history.good = self.version
@@ -188,13 +197,13 @@ class Audit:
         return reason
 
     def forget(self) -> None:
-        """Stops, because another version goes live by an order."""
+        """Cancels the audit, because an order makes another version live."""
         self.end_learning()
         self.running = None
 
 
 def wrong_now(check: AnswerCheck, question: Sample, answer: Tried) -> bool:
-    """Returns whether an answer is wrong, and the previous one was right or is unknown."""
+    """Returns whether an answer is wrong although the previous one was correct or is unknown."""
     expected, before = str(question.label), check.live_answers.get(key(question))
     return not is_right(answer.text, expected) and (before is None or is_right(before.text, expected))
 
@@ -207,7 +216,8 @@ def put(
     everything: list[Sample],
     others: list[Sample],
 ) -> Answers:
-    """Returns answers to a part of the questions, or to all if one of the part became worse; and to other prompts."""
+    """Returns answers to a part of the questions, or to all if one of the part became worse; and to other
+    prompts."""
     answers = check.tried(engines, live, part + others)
     if answers is None:
         return None

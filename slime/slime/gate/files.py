@@ -1,4 +1,4 @@
-"""Stage a, in the trainer: compares the files that engines are about to load with those of the live version."""
+"""Stage a, in the trainer: compares the candidate's files with those of the live version."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ PIECE = 2**18
 
 
 class Opened(Protocol):
-    """A file of tensors: `safetensors.safe_open`."""
+    """A file of tensors: interface of `safetensors.safe_open`."""
 
     def keys(self) -> list[str]: ...
     def get_tensor(self, name: str) -> Tensor: ...
 
 
 Files = dict[str, Opened]
-"""The open file that holds a tensor, by the tensor's name."""
+"""The open file of each tensor, by the tensor's name."""
 
 
 def measure_files(candidate: str, live: str) -> dict[str, float]:
-    """Compares two folders of safetensors files tensor by tensor, so that no more than two tensors are in memory.
+    """Compares two folders of safetensors files tensor by tensor, with at most two tensors in memory.
 
     Returns:
-        `change`: norm of the difference over the norm of the live weights; nothing where one folder holds an adapter
-        alone and the other a model, or where the candidate lies at a service.
+        `change`, the norm of the difference over the norm of the live weights. Empty if only one of the
+        folders is an adapter, or if the candidate is stored at a service.
 
     Raises:
-        CandidateRejected: a file that cannot be read, a value that is not finite, a tensor that is missing, too much,
-            or of another shape or dtype than the live one.
+        CandidateRejected: a file cannot be read, a value is not finite, or names, shapes or dtypes of tensors
+            differ from the live ones.
     """
     if is_rented(Path(candidate)):
         return {}
@@ -59,7 +59,9 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
     for name in new:
         now, before = _tensor(new, name), _tensor(old, name)
         if now.shape != before.shape or now.dtype != before.dtype:
-            raise CandidateRejected(f"{name} is {_kind(now)}, the live weights have {_kind(before)}", STAGE)
+            raise CandidateRejected(
+                f"{name} is {_kind(now)}, but the live weights have {_kind(before)}", STAGE
+            )
         more = squares(now, before)
         if not math.isfinite(sum(more)):
             _check_finite(name, now)
@@ -68,10 +70,11 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
 
 
 def squares(now: Tensor, before: Tensor) -> tuple[float, float]:
-    """Returns the sums of the squares of their difference, and of `before`.
+    """Returns the sums of squares of the difference, and of `before`.
 
-    They are computed in pieces that fit the processor's cache, each summed in fp32 by one dot product: fp64 over a
-    whole tensor takes 15 times as long (4e9 numbers: 6 s instead of 90 to 156), and the trainer waits for it.
+    They are computed in pieces that fit the processor's cache, each summed in fp32 by one dot product. fp64
+    over a whole tensor takes 15 times as long (4e9 numbers: 6 s instead of 90 to 156), and the trainer waits
+    for it.
     """
     moved = size = 0.0
     pieces = (torch.split(tensor.reshape(-1), PIECE) for tensor in (now, before))
@@ -107,7 +110,7 @@ def _check_finite(name: str, tensor: Tensor) -> None:
     if tensor.is_floating_point() and tensor.numel():
         ends = tensor.aminmax()
         if not all(math.isfinite(end) for end in ends):
-            raise CandidateRejected(f"{name} holds values that are not finite", STAGE)
+            raise CandidateRejected(f"{name} contains values that are not finite", STAGE)
 
 
 def _check_names(new: Files, old: Files) -> None:
@@ -115,7 +118,7 @@ def _check_names(new: Files, old: Files) -> None:
     if lacking:
         raise CandidateRejected(f"lacks {len(lacking)} tensors: {', '.join(lacking[:3])}", STAGE)
     if extra:
-        raise CandidateRejected(f"has {len(extra)} tensors too many: {', '.join(extra[:3])}", STAGE)
+        raise CandidateRejected(f"has {len(extra)} additional tensors: {', '.join(extra[:3])}", STAGE)
 
 
 def _kind(tensor: Tensor) -> str:

@@ -1,4 +1,5 @@
-"""The gate, in the driver: asks for measurements of a candidate and decides. Imports no torch and no Ray."""
+"""The gate, in the driver: requests measurements of a candidate and decides. Imports neither torch nor
+Ray."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ logger = logging.getLogger(__name__)
 
 FILE = "gate.json"
 MOST_LEFT = 2
-"""Consecutive updates that may leave their answer check to the next one."""
+"""Maximum consecutive updates that may leave their answer check to the next one."""
 SLOWER = 0.5
-"""Factor of the learning rate for each further rejection in a row, from the second on."""
+"""Factor of the learning rate for each consecutive rejection after the first."""
 
 
 class Examined(Protocol):
@@ -54,12 +55,12 @@ class CandidateGate:
     Without --gate it accepts everything and stores nothing.
 
     Args:
-        orders: of people about versions; one that comes in ends an examination.
+        orders: people's orders about versions; a new one cancels an examination.
 
     Attributes:
         known: log-probs of stored answers under the live weights, by key.
-        now: the same under the candidate.
-        compared: what the candidate under examination is compared on.
+        now: log-probs of stored answers under the candidate, by key.
+        compared: samples on which the current candidate is compared.
     """
 
     def __init__(self, args: Arguments, orders: VersionOrders | None = None) -> None:
@@ -90,7 +91,7 @@ class CandidateGate:
         return True
 
     def miss(self, version: int | None) -> None:
-        """Records that a version cannot be restored: if it was the one known to be good, there is none now."""
+        """Records that a version cannot be restored; if it was the last good one, there is none now."""
         if version is not None and version == self.history.good:
             self.history.good = None
             self.history.write(self.path)
@@ -98,11 +99,10 @@ class CandidateGate:
     def begin(
         self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
     ) -> None:
-        """Makes the trainer's current state the live one, which can be restored, and with which candidates are
-        compared.
+        """Marks the trainer's current state as live: it can be restored, and candidates are compared with it.
 
         Args:
-            engines: are put all questions meanwhile, so that the first candidate need not wait for that.
+            engines: are asked all questions meanwhile, so that the first candidate need not wait for that.
         """
         if not self.on:
             return
@@ -133,8 +133,8 @@ class CandidateGate:
         """Runs both halves of an examination and returns the measurements.
 
         Args:
-            engines: those that may hold the candidate in addition to the live weights; the first that can answers
-                with it.
+            engines: engines that may hold the candidate in addition to the live weights; the first available
+                one is used.
             write_again: see `measure`.
 
         Raises:
@@ -149,12 +149,12 @@ class CandidateGate:
         live: WeightVersion,
         write_again: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        """Runs the first half on a candidate whose files are written, while the trainer holds its weights: files and
-        likelihood. Raises as `examine`.
+        """Runs the first half, while the trainer holds the written candidate: files and likelihood. Raises
+        like `examine`.
 
         Args:
-            write_again: writes the trainer's weights to the same place. A too long step can then be shrunk; None: it
-                is rejected.
+            write_again: writes the trainer's weights to the same place, after a long step was shrunk. None:
+                such a step is rejected.
         """
         if not self.on:
             return {}
@@ -192,8 +192,10 @@ class CandidateGate:
         engines: Sequence[Tries],
         measurements: dict[str, float],
     ) -> dict[str, float]:
-        """Runs the second half, which needs no trainer: sampled answers. Adds to `measurements`; raises as
-        `examine`."""
+        """Runs the second half, which needs no trainer: sampled answers. Adds to `measurements`.
+
+        Raises like `examine`.
+        """
         if not self.on:
             return {}
         with self.measuring(measurements, live) as measurements:
@@ -216,7 +218,7 @@ class CandidateGate:
 
     @contextmanager
     def measuring(self, measurements: dict[str, float], live: WeightVersion) -> Iterator[dict[str, float]]:
-        """Adds the `seconds` of its body; a rejection inside gets all measurements so far."""
+        """Adds the duration of its body as `seconds`; a rejection inside gets all measurements so far."""
         began, before = time.monotonic(), measurements.get("seconds", 0.0)
         try:
             yield measurements
@@ -229,9 +231,11 @@ class CandidateGate:
         measurements["seconds"] = before + time.monotonic() - began
 
     def check_live(self, live: WeightVersion) -> None:
-        """Orders a rollback if the live version became worse undetected before this candidate did (the engine failed
-        during the audit): no candidate would ever pass. If no better version is known, its answers become the
-        reference."""
+        """Orders a rollback if the live version became worse before this candidate did.
+
+        That can go unnoticed if the engine failed during the audit; then no candidate would ever pass. If no
+        better version is known, the live version's answers become the reference.
+        """
         right = self.answers.live_right
         if right is None:
             return
@@ -239,7 +243,7 @@ class CandidateGate:
         if reason is None:
             return
         logger.warning(
-            "the live version %d became worse, and the check after its switch missed it: %s",
+            "the live version %d became worse, which the check after its switch missed: %s",
             live.version,
             reason,
         )
@@ -247,8 +251,10 @@ class CandidateGate:
             self.history.right = right
 
     def is_due(self, near: bool) -> bool:
-        """Returns whether this update must answer questions. An update without problems leaves the engine to the
-        running audit of the live version, and the check to the next update: training would otherwise wait for both.
+        """Returns whether this update must answer questions.
+
+        An update without problems leaves the engine to the running audit of the live version, and the check
+        to the next update: training would otherwise wait for both.
         """
         waited = self.history.unanswered + 1 - self.args.gate_answers_every
         return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
@@ -287,8 +293,10 @@ class CandidateGate:
             trainers.scale_learning_rate(self.rate())
 
     def reject(self, trainers: Examined, candidate: Candidate, rejection: CandidateRejected) -> None:
-        """Calls the hook, then restores the trainer's live state. After a kill in between, both are repeated: no
-        checkpoint contains a rejected candidate."""
+        """Calls the hook, then restores the trainer's live state.
+
+        After a kill in between, both are repeated: no checkpoint contains a rejected candidate.
+        """
         weights = candidate.weights
         event(
             logger, "update rejected", rollout_id=candidate.rollout_id, version=weights.version,
@@ -304,7 +312,7 @@ class CandidateGate:
         trainers.scale_learning_rate(self.rate())
 
     def rate(self) -> float:
-        """Returns the current factor of the learning rate: by consecutive rejections, and by the KL of accepted
+        """Returns the current factor of the learning rate, from consecutive rejections and the KL of accepted
         updates."""
         return self.scale() * (self.history.rate if self.args.gate_adapt_lr else 1.0)
 

@@ -1,4 +1,4 @@
-"""The gate's history, in a file: accepted changes, and rejections in a row."""
+"""The gate's history, in a file: accepted changes, and consecutive rejections."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from slime.gate.limits import WINDOW
 from slime.gate.paired import Outcomes, is_better
 
 CLOSER = 4
-"""Versions that are asked all questions after one that has lost some."""
+"""Number of versions that are asked all questions after one that was worse."""
 
 
 @dataclass
 class GateHistory:
-    """The gate's state, saved with the checkpoints, so that a restarted driver decides in the same way.
+    """The gate's state, saved with the checkpoints, so that a restarted driver makes the same decisions.
 
     Attributes:
         changes: relative changes of accepted updates, oldest first.
-        in_a_row: rejections since an update was last accepted.
-        unanswered: accepted updates since one was let answer to liked prompts.
-        good: the newest version that was put all questions and did not fall.
-        right, questions: highest share of right answers so far, and to how many questions.
-        last: share of right answers when all questions were put the last time.
-        closer: so many of the next versions are put all questions after their switch.
-        suspect: an update has fallen, and none has been put all questions since and passed.
-        rate: what --lr is multiplied by with --gate-adapt-lr.
-        obeyed, wishes: highest share of explicit wishes that was obeyed so far, and of how many.
-        reference: outcomes of the version that candidates are compared with, by purpose ("wish", "question") and prompt:
-            of the first one, or of one that was better by more than chance.
-        known: whether a fact of the pool was answered right when it was first asked, by prompt.
+        in_a_row: rejections since the last accepted update.
+        unanswered: accepted updates since one answered liked prompts.
+        good: the newest version that was asked all questions and was not worse.
+        right, questions: highest share of correct answers so far, and number of questions.
+        last: share of correct answers when all questions were last asked.
+        closer: number of next versions that are asked all questions after their switch.
+        suspect: an update was worse, and none has passed all questions since.
+        rate: factor of --lr with --gate-adapt-lr.
+        obeyed, wishes: highest share of obeyed explicit requests, and number of requests.
+        reference: outcomes of the reference version for candidates, by purpose ("wish", "question") and
+            prompt: of the first version, or of one that was significantly better.
+        known: whether each fact of the pool was answered correctly when it was first asked, by prompt.
     """
 
     changes: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class GateHistory:
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
-        """Reads the file of any program version; missing values are measured again."""
+        """Reads the file of any program version; missing values will be measured again."""
         if not path.exists():
             return cls()
         stored, names = json.loads(path.read_text()), {item.name for item in fields(cls)}
@@ -61,8 +61,10 @@ class GateHistory:
         write_json(path, asdict(self))
 
     def best_right(self, live: dict[str, float]) -> float | None:
-        """Returns the highest share of right answers to these questions, including the live weights'; None without
-        questions. A different number of questions is a different set, and starts again."""
+        """Returns the highest share of correct answers to these questions, including the live weights'.
+
+        None without questions. A different number of questions counts as a new set.
+        """
         if "right" not in live:
             return None
         if self.right is None or self.questions != live["questions"]:
@@ -88,7 +90,7 @@ class GateHistory:
             self.reference[purpose] |= now
 
     def accept(self, measurements: dict[str, float]) -> None:
-        """Records the measurements of an update that is live."""
+        """Records the measurements of an update that has gone live."""
         self.in_a_row = 0
         self.unanswered = 0 if measurements.get("looked") else self.unanswered + 1
         if "right" in measurements:
@@ -100,8 +102,11 @@ class GateHistory:
         self.in_a_row += 1
 
     def note_right(self, right: float) -> None:
-        """Records the share of right answers of the live version to all questions. If it has dropped, the next
-        versions are asked all questions too, because a part would not show whether the drop continues."""
+        """Records the live version's share of correct answers to all questions.
+
+        If it has dropped, the next versions are asked all questions too, because a part would not show
+        whether the drop continues.
+        """
         lost = self.last is not None and right < self.last
         self.closer = CLOSER if lost else max(0, self.closer - 1)
         self.last = right

@@ -16,11 +16,11 @@ STAGE = "order"
 LOOK_SECONDS = 0.05
 
 Ordered = Callable[[], VersionOrder | None]
-"""Returns the pending order, if there is one."""
+"""Returns the pending order, or None."""
 
 
 class Tries(Protocol):
-    """An engine that can answer with weights that are not live: `slime.engines.client.EngineControl`."""
+    """An engine that can generate with weights that are not live: `slime.engines.client.EngineControl`."""
 
     def try_weights(
         self,
@@ -36,14 +36,15 @@ class Tries(Protocol):
 
 
 class OrderFirst(CandidateRejected):
-    """An order asks for another version: the examination is aborted, so that the order does not wait.
+    """An order requests another version: the examination is cancelled, so that the order does not wait.
 
-    `release`: its samples may be trained on again at once; False if the order drops turns.
+    Attributes:
+        release: its samples may be trained on again immediately; False if the order drops turns.
     """
 
     def __init__(self, order: VersionOrder) -> None:
         version = "" if order.version is None else f" {order.version}"
-        super().__init__(f"not examined, because an order came first: {order.action}{version}", STAGE)
+        super().__init__(f"not examined, because an order was pending: {order.action}{version}", STAGE)
         self.release = not order.drop_turns
 
 
@@ -69,10 +70,10 @@ def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ord
     """Returns or raises the result of `ask`.
 
     Args:
-        stop: makes `ask` end soon; called when an order comes in.
+        stop: makes `ask` end soon; called when an order arrives.
 
     Raises:
-        OrderFirst: an order came in first.
+        OrderFirst: an order arrived first.
     """
     asked = in_thread(ask, "examination")
     while True:

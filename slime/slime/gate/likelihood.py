@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from slime.types import Sample
 
 LIKED, RECENT, QUESTION, WISH, FACT = "liked", "recent", "question", "wish", "fact"
-"""The use of a sample, in its metadata under `gate`: an answer that people liked, one of the newest answers, a
-prompt without answer that is to be answered (its `label` must occur in the answer), a prompt that asks for a form
-(its `label` is a regular expression that such an answer matches somewhere), or a question of a pool from which each
-update gets others (`label` as of a question)."""
+"""Purpose of a sample, from `gate` in its metadata: an answer that people liked; one of the newest answers; a
+prompt to be answered, whose `label` must occur in the answer; a request for a form, whose `label` is a
+regular expression that a correct answer matches somewhere; or a question of a pool, of which each update gets
+different ones."""
 
 MOST = 1.0
-"""Nats to which a token's part of the KL is limited: among a few short answers, a single learned or unlearned one (6
-nats were seen) would otherwise decide. A candidate that is far away moves many."""
+"""Maximum nats of a token's part of the KL. Among a few short answers, a single learned or unlearned token (6
+nats were seen) would otherwise decide. A distant candidate changes many tokens."""
 
 Known = Mapping[str, Sequence[float]]
 """Log-probs of an answer's tokens by the sample's key."""
@@ -41,15 +41,15 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
     """Compares the candidate's log-probs (`now`) with those of the live weights.
 
     Args:
-        live: of the live weights, as far as known. Recent answers fall back on the engine's own log-probs.
+        live: log-probs under the live weights, if known. Recent answers fall back on the engine's own
+            log-probs.
 
     Returns:
-        `kl`: nats a token, of the live weights to the candidate on recent answers, by the estimator r - 1 - log r
-            with
-            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative), a token at most
-                `MOST`.
-        `liked_loss`: nats a token by which liked answers became less likely, mean over the answers.
-        `liked`, `recent`: how many were compared. A measure without answers is left out.
+        `kl`: nats per token from the live weights to the candidate on recent answers, by the never negative
+            estimator r - 1 - log r with r = candidate / live (Schulman 2020, "Approximating KL divergence");
+            at most `MOST` per token.
+        `liked_loss`: nats per token by which liked answers became less likely, mean over the answers.
+        `liked`, `recent`: number of compared answers. A measure without answers is omitted.
     """
     recent = [
         (then, now[key(sample)])
@@ -74,7 +74,7 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
 
 
 def _k3(log_ratio: float) -> float:
-    """Returns the bounded estimate of the KL; values that are not finite are never bounded."""
+    """Returns the bounded estimate of the KL; non-finite values are not bounded."""
     if not math.isfinite(log_ratio):
         return math.nan
     return min(MOST, math.exp(min(log_ratio, 80.0)) - 1.0 - log_ratio)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 SPARE: WeakKeyDictionary[Backend, list[HostCopies]] = WeakKeyDictionary()
-"""Memory of saved states that are no longer needed, for reuse."""
+"""Memory of discarded states, for reuse."""
 
 
 class KeptState:
-    """A copy in CPU memory of all state that training changes, as large as this rank's weights and optimizer states.
+    """A CPU copy of all state that training changes, as large as this rank's weights and optimizer states.
 
     Its memory is reused, so that two copies alternate.
     """
@@ -44,7 +44,7 @@ class KeptState:
 
     @torch.no_grad()
     def restore(self, trainer: Backend) -> None:
-        """Restores the rank's state bit by bit; drops gradients."""
+        """Restores the rank's state exactly; drops gradients."""
         for part, weights, optimizer in zip(trainer.parts, self.weights, self.optimizers, strict=True):
             for tensor, kept in zip(_weights(part), weights, strict=True):
                 local_part(tensor).copy_(kept, non_blocking=True)
@@ -60,8 +60,11 @@ class KeptState:
 
     @torch.no_grad()
     def shrink(self, trainer: Backend, share: float) -> None:
-        """Moves every trained weight of the policy to kept + `share` * (current - kept), computed at least in fp32.
-        Every rank must call this. Moments, counters, random state and the critic are unchanged."""
+        """Moves every trained weight of the policy to kept + `share` * (current - kept), computed at least in
+        fp32.
+
+        Every rank must call this. Moments, counters, random state and the critic are unchanged.
+        """
         part = trainer.parts[0]
         moved = {id(tensor) for tensor in part.moved}
         for tensor, kept in zip(_weights(part), self.weights[0], strict=True):
@@ -75,8 +78,10 @@ class KeptState:
 
 
 def _weights(part: Part) -> Iterator[Tensor]:
-    """Yields the weights used for computing, and the optimizer's copies if these are separate; each once. Frozen
-    weights are omitted."""
+    """Yields the model's weights, and the optimizer's copies if these are separate; each once.
+
+    Frozen weights are omitted.
+    """
     reshard(part.model)
     seen: set[int] = set()
     moved = part.moved
@@ -88,7 +93,7 @@ def _weights(part: Part) -> Iterator[Tensor]:
 
 
 def _optimizer_state(part: Part) -> list[dict[str, Any]]:
-    """Returns the optimizer's state of every parameter, in its order; empty before its first step."""
+    """Returns the optimizer's state of every parameter, in order; empty before its first step."""
     if part.optimizer is None:
         return []
     state = part.optimizer.state
@@ -106,7 +111,7 @@ def _tensors(parts: list[list[dict[str, Any]]]) -> Iterator[Tensor]:
 
 
 def _with(state: dict[str, Any], copies: Iterator[Tensor]) -> dict[str, Any]:
-    """Returns the state of one parameter with the next copies for its tensors."""
+    """Returns the state of one parameter, with the next copies as its tensors."""
     return {name: next(copies) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 

@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from math import comb
 
 Outcomes = Mapping[str, bool]
-"""Whether each question was answered right, or each request obeyed, by its permanent key."""
+"""Whether each question was answered correctly, or each request obeyed, by its permanent key."""
 
 SPLIT = {"wish": 0.5, "question": 0.25, "fact": 0.25}
-"""Shares of one update's false-alarm rate (Bonferroni): together at most --gate-false-alarms."""
+"""Shares of one update's false-alarm rate (Bonferroni); together at most --gate-false-alarms."""
 CHANCE = 0.1
-"""Share of the known facts that may be wrong by chance: small changes flip short greedy answers. More than that is a
-loss."""
+"""Share of the known facts that may be lost by chance: small changes flip short greedy answers."""
 
 
 def lost_and_gained(reference: Outcomes, now: Outcomes) -> tuple[int, int]:
-    """Returns the numbers of lost and gained outcomes among the questions that both were asked."""
+    """Returns the numbers of lost and gained outcomes among the questions in both."""
     both = reference.keys() & now.keys()
     lost = sum(reference[key] and not now[key] for key in both)
     gained = sum(now[key] and not reference[key] for key in both)
@@ -28,8 +27,11 @@ def lost_and_gained(reference: Outcomes, now: Outcomes) -> tuple[int, int]:
 
 
 def chance_of(lost: int, gained: int) -> float:
-    """Returns the p-value of the exact one-sided McNemar test: the probability of so many losses among the changes,
-    if gains are equally likely (McNemar 1947; the binomial form of Mosteller 1952)."""
+    """Returns the p-value of the exact one-sided McNemar test.
+
+    It is the probability of at least so many losses among the changes, if gains are equally likely (McNemar
+    1947; the binomial form of Mosteller 1952).
+    """
     return at_least(lost, lost + gained, 0.5)
 
 
@@ -47,13 +49,13 @@ def is_worse(reference: Outcomes, now: Outcomes, alarms: float) -> bool:
 
 
 def is_better(reference: Outcomes, now: Outcomes, alarms: float) -> bool:
-    """Returns whether `now` may replace the reference."""
+    """Returns whether `now` is significantly better, so that it may replace the reference."""
     lost, gained = lost_and_gained(reference, now)
     return chance_of(gained, lost) <= alarms
 
 
 def fewest_seen(alarms: float, gained: int = 0) -> int:
-    """Returns the fewest losses that give an alarm, given so many gains."""
+    """Returns the minimum number of losses that give an alarm, for a number of gains."""
     lost = gained
     while chance_of(lost, gained) > alarms:
         lost += 1
@@ -61,12 +63,14 @@ def fewest_seen(alarms: float, gained: int = 0) -> int:
 
 
 def power(count: int, loss: float, alarms: float) -> float:
-    """Returns the probability of an alarm if each of `count` right questions is lost with probability `loss`, and
-    none is gained."""
+    """Returns the probability of an alarm if each of `count` correct answers is lost with probability `loss`.
+
+    No answer is gained.
+    """
     return at_least(fewest_seen(alarms), count, loss)
 
 
 def share(outcomes: Outcomes, keys: Sequence[str] | None = None) -> float:
-    """Returns the share that is right; 0 if empty."""
+    """Returns the share of positive outcomes; 0 if empty."""
     chosen = list(outcomes) if keys is None else [key for key in keys if key in outcomes]
     return sum(outcomes[key] for key in chosen) / len(chosen) if chosen else 0.0

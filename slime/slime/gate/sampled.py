@@ -14,14 +14,14 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 NGRAM = 4
 """Length in tokens of the n-grams for detecting repetition."""
 REPEATS = 0.5
-"""Share of repeated n-grams from which an answer counts as repeating."""
+"""Share of repeated n-grams above which an answer counts as repetitive."""
 FEW = 24
-"""Tokens below which an answer is too short to judge."""
+"""Minimum number of tokens for judging repetition."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One answer: ids and natural log-probs [R], its visible text, and whether it ended by itself."""
+    """One answer: ids and natural log-probs [R], its visible text, and whether it ended with a stop token."""
 
     ids: list[int]
     log_probs: list[float]
@@ -35,14 +35,15 @@ def measure_sampled(
     """Returns shares of malformed answers, and statistics of the others.
 
     Args:
-        expected: what each answer must contain; None if unknown.
-        before: what the live weights answered to the same prompts.
+        expected: text that each answer must contain; None if unknown.
+        before: answers of the live weights to the same prompts.
 
     Returns:
-        Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script
-        than those of the live answer), `same` (of the commonest answer); `length` in tokens and `surprise` in nats a
-        token, with their standard errors (`length_error`, `surprise_error`; missing for one value); `answers`, how
-        many; `right` and `questions` where an answer is known.
+        Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (most letters belong to another
+            script than those of the live answer), `same` (equal to the most common answer). `length` in
+            tokens and `surprise` in nats per token, with their standard errors (`length_error`,
+            `surprise_error`; missing for one value). `answers`: number of answers. `right` and `questions`,
+            if expected texts are known.
     """
     count = len(answers)
     measurements = {
@@ -75,8 +76,7 @@ def share_right(answers: Sequence[Tried], expected: Sequence[str | None]) -> dic
 
 
 def share_obeyed(answers: Sequence[Tried], forms: Sequence[str]) -> float:
-    """Returns the share of answers that match their form's regular expression; lines are matched separately
-    (`(?m)`)."""
+    """Returns the share of answers that match their form's regular expression (with `(?m)`)."""
     hits = [is_obeyed(answer.text, form) for answer, form in zip(answers, forms, strict=True)]
     return sum(hits) / len(hits)
 
@@ -87,7 +87,7 @@ def is_obeyed(text: str, form: str) -> bool:
 
 
 def repeats(ids: Sequence[int]) -> bool:
-    """Returns whether most n-grams of an answer are repetitions."""
+    """Returns whether most n-grams of an answer are repeated."""
     pieces = [tuple(ids[at : at + NGRAM]) for at in range(len(ids) - NGRAM + 1)]
     return len(ids) >= FEW and 1 - len(set(pieces)) / len(pieces) > REPEATS
 
@@ -99,8 +99,10 @@ def script(text: str) -> str | None:
 
 
 def is_right(text: str, expected: str) -> bool:
-    """Returns whether a text contains the answer: a number must be its last one; other text must occur as whole
-    words, in any case."""
+    """Returns whether a text contains the expected answer.
+
+    A number must be the last one in the text; other answers must occur as whole words, ignoring case.
+    """
     if _NUMBER.fullmatch(expected):
         numbers = _NUMBER.findall(text)
         return bool(numbers) and float(numbers[-1].replace(",", "")) == float(expected.replace(",", ""))

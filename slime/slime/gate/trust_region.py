@@ -1,7 +1,9 @@
-"""Limits the length of a step: a too long step is shrunk along its direction, not rejected. Imports no torch.
+"""Limits the length of a step: a long step is shrunk along its direction, not rejected. Does not import
+torch.
 
-For short steps, the KL grows with the square of the length, the change of the weights and the loss of liked answers
-linearly. A trust region as in TRPO (line search, Schulman 2015), and an adaptive step as in PPO (Schulman 2017).
+For short steps, the KL grows with the square of the length; the change of the weights and the loss of liked
+answers grow linearly. A trust region as in TRPO (line search, Schulman 2015), and an adaptive step as in PPO
+(Schulman 2017).
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET = 0.5
-"""Radius of the trust region, as a share of the limit; wider toward a nearby hinted teacher."""
+"""Radius of the trust region, as a share of the limit; wider towards a nearby hinted teacher."""
 AIM = 0.9
 """Share of the KL target that shrinking aims at, because its growth is only approximately known."""
 TRIES = 6
-"""Most times that a step is shrunk; one that is still beyond a limit fails."""
+"""Maximum times that a step is shrunk; a step that still exceeds a limit is rejected."""
 FASTER = 1.5
 """Factor by which the learning rate is multiplied or divided."""
 RATES = (1 / 8, 2.0)
@@ -37,10 +39,10 @@ class Shrinks(Protocol):
 
 
 def share_within(measurements: dict[str, float], args: GateArguments, power: int = 2) -> float:
-    """Returns the share of a step that stays within the trust region; 1 for the whole step, and if a measurement is
-    not finite, which shrinking cannot repair.
+    """Returns the share of a step that stays within the trust region; 1 for the whole step.
 
-    The KL is always kept below its target; change and loss of liked answers are reduced only beyond their limit.
+    1 also if a measurement is not finite, because shrinking cannot fix that. The KL is always kept below its
+    target; change and loss of liked answers are reduced only if they exceed their limits.
 
     Args:
         power: exponent of the KL's growth with the step's length.
@@ -62,10 +64,11 @@ def share_within(measurements: dict[str, float], args: GateArguments, power: int
 
 
 def radius(measurements: dict[str, float], args: GateArguments) -> float:
-    """Returns the KL up to which a step is not shrunk: a share of the limit, or the KL of a nearby hinted teacher.
+    """Returns the KL up to which a step is not shrunk: a share of the limit, or the KL of a nearby hinted
+    teacher.
 
-    With half of it a preference needs several sessions, although explicit requests and facts are unaffected by the
-    whole of it (lab/findings/dreaming.md).
+    With half of that KL a preference needs several sessions, although the full KL does not affect explicit
+    requests and facts (lab/findings/dreaming.md).
     """
     return max(TARGET * largest_kl(measurements, args), kl_of_near_teacher(measurements, args))
 
@@ -76,11 +79,12 @@ def shorten(
     args: GateArguments,
     measure: Callable[[], dict[str, float]],
 ) -> bool:
-    """Shrinks the trainer's step until it is within the trust region; returns whether the weights have changed.
+    """Shrinks the trainer's step until it is within the trust region; returns whether the weights have
+    changed.
 
     Args:
-        measurements: of the whole step. `step_share`, the remaining share of the step, and `whole_kl` are added, and the
-            last measurements replace them.
+        measurements: measurements of the whole step. They are replaced by the last ones; `step_share`, the
+            remaining share of the step, and `whole_kl` are added.
         measure: measures the likelihoods of the current weights.
     """
     measurements["step_share"] = 1.0
@@ -91,7 +95,7 @@ def shorten(
         share = share_within(measurements, args, power=1 if tried else 2)
         if share == 1:
             break
-        logger.info("the update is scaled to %.3g of its length: %s", share, measurements)
+        logger.info("the update is shrunk to %.3g of its length: %s", share, measurements)
         trainers.shrink(share)
         measurements["step_share"] *= share
         if "change" in measurements:

@@ -1,5 +1,5 @@
-"""Abilities of the initial model that every candidate is tested for: obedience to explicit requests, and facts of a
-pool."""
+"""Abilities of the initial model that every candidate must keep: obedience to explicit requests, and pool
+facts."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 WISHES, FACTS = "wishes", "facts"
 FIRST = 32
-"""Least number of requests in a test; usually it is half of all, in rotation, unless some are lost."""
+"""Minimum number of requests per test. Usually half of all are tested, in rotation, unless some are lost."""
 LOST = 2
 """Net number of lost requests in the first half from which the other half is tested too."""
 DRAWN = 16
-"""Number of pool facts in a test, different ones each time."""
+"""Number of pool facts per test, different ones each time."""
 SAMPLED, TEMPERATURE = 3, 0.7
-"""Number of sampled answers to each request, and their temperature, to test a candidate again that seems to have lost
-too many. Small changes flip a small model's greedy answers without a real loss: after six steps SmolLM2-135M obeyed
-34 of 65 requests instead of 37, but 35 instead of 36 by sampled answers (lab/findings/dreaming.md)."""
+"""Number of sampled answers per request, and their temperature, when a candidate that seems worse is tested
+again. Small changes flip a small model's greedy answers without a real loss: after six steps SmolLM2-135M
+obeyed 34 of 65 requests instead of 37, but 35 instead of 36 by sampled answers (lab/findings/dreaming.md)."""
 LEAST = 8
-"""Fewest known facts for testing the rest of the pool."""
+"""Minimum number of known facts for testing the rest of the pool."""
 
 
 class Asks(Protocol):
-    """An object that sends prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
+    """Interface for sending prompts to the live weights and to a candidate: `slime.gate.answers.AnswerCheck`."""
 
     args: Arguments
     history: GateHistory
@@ -65,9 +65,11 @@ def look_at_wishes(
     engines: Sequence[Tries],
     measurements: dict[str, float],
 ) -> None:
-    """Tests half of the requests, and all if the candidate obeys fewer of them than the reference version or the live
-    one. If too many seem lost, the live weights are asked again, because their answers may be of an earlier version,
-    and too low counts are repeated with sampled answers.
+    """Tests half of the requests, and all if the candidate obeys fewer of them than reference or live
+    version.
+
+    If too many seem lost, the live weights are asked again, because their answers may be of an earlier
+    version. Too low counts are repeated with sampled answers.
 
     Raises:
         CandidateRejected: more requests are lost than the limits allow.
@@ -106,9 +108,11 @@ def too_few_sampled(
     best: float,
     measurements: dict[str, float],
 ) -> str | None:
-    """Returns the reason if the candidate obeys too few requests when those with a changed answer are sampled again;
-    the others count unchanged. None: enough are obeyed, within the standard error of so few answers, or no engine
-    answers."""
+    """Returns the reason if the candidate obeys too few requests after those with a changed answer are
+    sampled again.
+
+    None if enough are obeyed, within the standard error of so few answers, or if no engine responds.
+    """
     before, now = outcomes(asked, check.live_answers), outcomes(asked, check.candidate_answers)
     turned = [one for one in asked if before[lasting(one)] != now[lasting(one)]]
     same = sum(now[lasting(one)] for one in asked if one not in turned)
@@ -126,8 +130,8 @@ def too_few_sampled(
 def sampled(
     check: Asks, asked: Sequence[Sample], weights: WeightVersion, engines: Sequence[Tries]
 ) -> tuple[float, float] | None:
-    """Returns the mean number of requests that a version's sampled answers obey, and its standard error; None if no
-    engine can answer."""
+    """Returns the mean number of requests obeyed by sampled answers, and its standard error; None without an
+    engine."""
     obeyed: Counter[str] = Counter()
     for _ in range(SAMPLED):
         answers = check.tried(engines, weights, asked, TEMPERATURE)
@@ -139,7 +143,7 @@ def sampled(
 
 
 def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """Returns every second request, the others at the next version; all if there are few, or if there are no earlier
+    """Returns every second request (the others for the next version); all if there are few or no earlier
     outcomes."""
     known = check.history.reference.get(WISH, {})
     if len(wishes) < 2 * FIRST or any(lasting(one) not in known for one in wishes):
@@ -148,7 +152,7 @@ def first_half(check: Asks, wishes: Sequence[Sample], version: int) -> Sequence[
 
 
 def seems_worse(check: Asks, asked: Sequence[Sample]) -> bool:
-    """Returns whether so many are lost that all must be tested."""
+    """Returns whether so many requests are lost that all must be tested."""
     now = outcomes(asked, check.candidate_answers)
     for before in (check.history.reference.get(WISH, {}), outcomes(asked, check.live_answers)):
         lost, gained = lost_and_gained(before, now)
@@ -168,7 +172,7 @@ def look_at_facts(
     """Tests the candidate on some of the facts that the initial model knew.
 
     Raises:
-        CandidateRejected: more of them are lost than by chance, and more than the live weights have lost.
+        CandidateRejected: it has lost more than by chance, and more than the live weights.
     """
     asked = drawn([one for one in pool if check.history.known.get(lasting(one))], weights.version)
     answers = check.tried(engines, weights, asked) if len(asked) >= LEAST else None
@@ -185,7 +189,7 @@ def look_at_facts(
 
 
 def drawn(known: Sequence[Sample], version: int) -> Sequence[Sample]:
-    """Returns the next ones in an order unrelated to their topics."""
+    """Returns the next facts, in an order unrelated to their topics."""
     mixed = sorted(known, key=lasting)
     return [mixed[(version * DRAWN + at) % len(mixed)] for at in range(min(DRAWN, len(mixed)))]
 
@@ -195,7 +199,8 @@ def count_lost(facts: Sequence[Sample], answers: Mapping[str, Tried]) -> int:
 
 
 def outcomes(wishes: Sequence[Sample], answers: Mapping[str, Tried]) -> Outcomes:
-    """Returns whether each answered request is obeyed, by its permanent key; `answers`: by key of the prompt."""
+    """Returns whether each answered request is obeyed, by its permanent key; `answers` is keyed by prompt
+    key."""
     return {
         lasting(one): is_obeyed(answers[key(one)].text, str(one.label))
         for one in wishes

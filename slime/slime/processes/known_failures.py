@@ -131,7 +131,7 @@ TROUBLES = (
     ),
     Trouble(
         "ray_room",
-        r"no room in [\d.]+ s|[Ii]nfeasible|No available node types can fulfill|Insufficient resources",
+        r"could not reserve these bundles|[Ii]nfeasible|No available node types can fulfill|Insufficient resources",
         "the cluster has too few free GPUs: ray status shows them; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS "
         "smaller, or stop the job that uses them",
     ),

@@ -1,4 +1,4 @@
-"""The parts of training that run in Ray: placement, actors, and their recovery after a failure."""
+"""The parts of training that run in Ray: placement, actors, and recovery from failures."""
 
 import os
 import secrets
@@ -21,5 +21,5 @@ if not os.environ.get("RAY_ADDRESS"):  # an existing cluster has its own setting
     for name, value in LOCAL_SETTINGS.items():
         os.environ.setdefault(name, value)
     if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        # otherwise Ray would store the token in the home folder, which others may be able to read
+        # otherwise Ray would store the token in the home folder, which may be readable by others
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

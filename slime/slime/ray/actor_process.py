@@ -26,9 +26,10 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Torch reads either variable."""
+"""Names of the same torch setting; torch reads either variable."""
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-"""Megatron's overlap needs a single queue to the GPU; an engine with several streams would block itself with one."""
+"""Megatron's overlap needs a single queue to the GPU; an engine with several streams would block itself with
+one."""
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -37,8 +38,8 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
 
     Args:
         run_dir: run folder; output goes to `logs/NAME.log` in it.
-        name: of the log, and of the record if there is a `role`.
-        role: what /admin/processes shows; None leaves no record.
+        name: name of the log, and of the process record if `role` is set.
+        role: role shown by /admin/processes; None: no process record.
         nice: niceness of this process, so that servers have priority.
     """
     path = control.log_path(run_dir, name)
@@ -58,8 +59,11 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
 
 
 def logs_failures(actor: Actor) -> Actor:
-    """Class decorator: logs exceptions of public methods with their traceback in the actor's log; the caller logs
-    only one line. Errors defined by slime are not logged: their message is enough."""
+    """Class decorator that logs exceptions of public methods with traceback in the actor's log.
+
+    The caller logs only one line. Errors defined by slime are not logged, because their message is
+    sufficient.
+    """
     for name, member in list(vars(actor).items()):
         if callable(member) and not name.startswith("_"):
             setattr(actor, name, _logged(member))
@@ -81,17 +85,17 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def let_segments_grow(environ: MutableMapping[str, str]) -> None:
-    """Enables expandable segments unless the user has set a variable; call it before torch uses the GPU."""
+    """Enables expandable segments unless the user has set a variable. Call it before torch uses the GPU."""
     if not any(name in environ for name in VARIABLES):
         environ[VARIABLES[0]] = EXPANDABLE
 
 
 def forget_allocator(environ: MutableMapping[str, str]) -> None:
-    """Restores torch's allocator defaults; call it before torch uses the GPU."""
+    """Restores torch's allocator defaults. Call it before torch uses the GPU."""
     for name in VARIABLES:
         environ.pop(name, None)
 
 
 def of_servers(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns a driver's environment without the variables that only trainers need."""
+    """Returns a driver's environment without variables for trainers only."""
     return {name: value for name, value in environ.items() if name not in (*VARIABLES, QUEUES)}

@@ -1,5 +1,4 @@
-"""One adapter in an engine, updated in two phases like the engine's own weights: prepared while the live version
-serves, then switched."""
+"""One adapter in an engine, updated in two phases like the engine's own weights: prepared, then switched."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from slime.engines.client import EngineControl, EngineControlError, answer_each
 from slime.weights.versions import is_adapter
 
 NEXT, EXAMINED = "~next", "~gate"
-"""Suffixes of an adapter's name: for its prepared version, and for the version that the gate tests. No adapter in a
-request has such a name."""
+"""Suffixes of an adapter's name, for its prepared version and for the version that the gate tests. Requests
+cannot use such names."""
 AT_ONCE = 32
 """Number of gate prompts that an engine answers concurrently."""
 
@@ -28,12 +27,13 @@ class AdapterState:
 
 
 class AdapterEngine:
-    """Implements `slime.weights.engine_steps.Engine` for one adapter. Updates do not affect streams of the base model
-    and of other adapters.
+    """Implements `slime.weights.engine_steps.Engine` for one adapter.
+
+    Updates do not affect streams of the base model and of other adapters.
 
     Args:
-        engine: serves the base.
-        name: of the adapter.
+        engine: engine that serves the base.
+        name: name of the adapter.
     """
 
     def __init__(self, engine: EngineControl, name: str) -> None:
@@ -45,7 +45,7 @@ class AdapterEngine:
         return self._engine.url
 
     def prepare(self, path: str, version: int) -> str:
-        """Loads the folder into the engine under a name that no request uses; returns its checksum. Raises
+        """Loads the folder into the engine under a reserved name; returns its checksum. Raises
         EngineControlError."""
         checksum = self._engine.load_adapter(self._name + NEXT, path, version)
         self._prepared[version] = path
@@ -72,8 +72,7 @@ class AdapterEngine:
 
 
 class ExaminedAdapter:
-    """Implements `slime.gate.interruptible.Tries` for one adapter: an engine that serves the base model answers with
-    the adapter's versions."""
+    """Implements `slime.gate.interruptible.Tries` for one adapter of an engine that serves the base model."""
 
     def __init__(self, engine: EngineControl, name: str) -> None:
         self._engine, self._name = engine, name
@@ -88,14 +87,16 @@ class ExaminedAdapter:
         drafts: Sequence[list[int]] = (),
         temperature: float = 0.0,
     ) -> list[Mapping[str, Any]]:
-        """Returns the answers of the version in `path`, in the order of the prompts: ids, log_probs, text, ended. If
-        the folder holds no adapter, the base model answers.
+        """Returns the answers of the version in `path`, in order of the prompts: ids, log_probs, text, ended.
+
+        If the folder contains no adapter, the base model answers.
 
         Args:
             drafts: not used.
 
         Raises:
-            EngineControlError: the engine is unreachable, it rejects the version, or `discard` was called meanwhile.
+            EngineControlError: the engine is unreachable, it rejects the version, or `discard` was called
+                meanwhile.
         """
         self._ended.clear()
         adapter = self._adapter(path, version)
@@ -117,8 +118,11 @@ class ExaminedAdapter:
 
 
 def forget_adapter(engine: EngineControl, name: str) -> None:
-    """Unloads all versions of an adapter from the engine, with their cached keys and values. Raises
-    EngineControlError."""
+    """Unloads all versions of an adapter from the engine, with their cached keys and values.
+
+    Raises:
+        EngineControlError: the engine could not unload it.
+    """
     for one in (name, name + NEXT, name + EXAMINED):
         _unload(engine, one)
 

@@ -1,4 +1,4 @@
-"""Trains several adapters of a frozen base in turn in one trainer, each with its own optimizer, random state and
+"""Trains several adapters of a frozen base in turn, each with its own optimizer, random state and
 counters."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class AdapterTurns:
     """One rank's part of switching adapters. Every rank makes the same calls.
 
     Args:
-        trainer: has just loaded an untrained adapter; every new adapter starts from this state, with --adapter-parent
-            from the parent's weights.
+        trainer: trainer with a newly loaded untrained adapter. Every new adapter starts from this state, with
+            --adapter-parent from the parent's weights.
 
     Raises:
-        CheckpointError: the parent is not there, or does not fit this run.
+        CheckpointError: the parent is missing, or does not fit this run.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -32,14 +32,15 @@ class AdapterTurns:
         self.trainer, self.fresh = trainer, KeptState(trainer)
 
     def take_up(self, save: str, checkpoint: str | None) -> None:
-        """Loads another adapter into the trainer: from a checkpoint, or a new one (None). State of the previous
-        adapter that is not in a checkpoint is lost.
+        """Loads another adapter into the trainer: from a checkpoint, or a new one (None).
+
+        State of the previous adapter that is not in a checkpoint is lost.
 
         Args:
             save: folder of its checkpoints.
 
         Raises:
-            CheckpointError: the checkpoint is not there, or does not fit this run.
+            CheckpointError: the checkpoint is missing, or does not fit this run.
         """
         self.trainer.save_to(save)
         if checkpoint is None:

@@ -9,17 +9,18 @@ import ray
 from torch._C._distributed_c10d import Store
 
 KEPT: list[Store] = []
-"""Keeps every store alive: torch's C++ half calls the Python half, and crashes once Python has freed it."""
+"""References that keep every store alive, because torch's C++ half calls the Python half and crashes if
+Python has freed it."""
 
 
 class BoardStore(Store):
-    """Forwards all calls to the actor `Board` (`meeting.py`); torch's threads call it too.
+    """Forwards all calls to the actor `Board` (`meeting.py`); called also by torch's threads.
 
     Raises:
         TimeoutError: a key was not set in time.
     """
 
-    timeout: timedelta  # torch's own time-out
+    timeout: timedelta  # torch's default time-out
 
     def __init__(self, board: Any) -> None:
         super().__init__()

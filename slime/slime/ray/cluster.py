@@ -1,8 +1,9 @@
-"""Ray over several machines: waits until all have joined, and checks what a run needs on them.
+"""Ray on several machines: waits until all have joined, and checks the requirements of a run on them.
 
     python -m slime.ray.cluster --address HEAD:6379 --nodes 2 --gpus 16 --shared RUN_DIR
 
-Exit status 0 if machines, GPUs and the folder are available in time, else 2 with a list of what is missing.
+Exits with status 0 if machines, GPUs and the folder are available in time, else with 2 and a list of what is
+missing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ POLL_SECONDS = 1.0
 
 
 def here() -> NodeAffinitySchedulingStrategy:
-    """Returns the driver's node, for actors that own its processes and files."""
+    """Returns a scheduling strategy for the driver's node, for actors that manage its processes and files."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
-    """Returns once `nodes` nodes with together `gpus` GPUs have joined.
+    """Returns when `nodes` nodes with `gpus` GPUs in total have joined.
 
     Raises:
         ClusterError: they did not join within `timeout` seconds; the message lists those that did.
@@ -51,22 +52,27 @@ def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
                 for node in alive
             )
             raise ClusterError(
-                f"{len(alive)} of {nodes} machines and {there} of {gpus} GPUs joined in {timeout:g} s: {each}. "
+                (
+                    f"{len(alive)} of {nodes} machines and {there} of {gpus} GPUs joined in "
+                    f"{timeout:g} s: {each}. "
+                )
                 + (
-                    "Is the script running on the others, with the same MASTER_ADDR and another NODE_RANK?"
+                    (
+                        "Run the script on the other machines too, with the same MASTER_ADDR and "
+                        "another NODE_RANK."
+                    )
                     if nodes > 1
-                    else "ray status shows what the cluster has; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+                    else "Check ray status, or reduce ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS"
                 )
             )
         time.sleep(POLL_SECONDS)
 
 
 def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
-    """Checks that every node (or those with the ids `only`) sees the same folder, through which weights go to the
-    engines.
+    """Checks that every node (or those with the ids `only`) can access the same folder, used for weights.
 
     Raises:
-        ConfigError: a node does not; the message names it.
+        ConfigError: a node cannot; the message names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
@@ -88,8 +94,8 @@ def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
         sign.unlink()
     if blind:
         raise ConfigError(
-            f"{', '.join(blind)} does not see {folder}: with several machines RUN_DIR and SAVE_CKPT must be on a file "
-            "system that all of them share"
+            f"{', '.join(blind)} cannot access {folder}: with several machines RUN_DIR and "
+            "SAVE_CKPT must be on a shared file system"
         )
 
 
@@ -102,7 +108,7 @@ class Awaited:
     """Command line: the machines that must be present."""
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
-    nodes: int = flag(REQUIRED, "machines that must join")
+    nodes: int = flag(REQUIRED, "number of machines that must join")
     gpus: int = flag(REQUIRED, "total number of GPUs")
     shared: list[Path] = flag([], "folders that all machines must be able to access")
     timeout: float = flag(600.0, "seconds to wait for the machines")

@@ -1,5 +1,4 @@
-"""The components of a training run: the processes started for it, and which of them uses the memory of shared
-GPUs."""
+"""The components of a training run: its processes, and which of them uses the memory of shared GPUs."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunComponents:
-    """Starts and ends everything that a training loop uses. `args` are the parsed arguments of the driver."""
+    """Starts and stops everything that a training loop uses. `args` are the driver's parsed arguments."""
 
     def __init__(self, args: Arguments) -> None:
         self.args = args
@@ -49,14 +48,14 @@ class RunComponents:
         # on one machine, check that the engines fit before anything starts
         specs = [] if joins() else server_specs(args)
         self.reach(split_of(args))
-        # with the variables that starting Ray has set for all processes
+        # includes the variables that starting Ray has set for all processes
         self.nodes = EngineNodes(args, self.placement, of_servers(os.environ))
         if joins():
-            # the addresses of engines on other machines are known only now
+            # addresses of engines on other machines are not known earlier
             specs = server_specs(args, self.nodes.hosts)
         write_arguments(self.run_dir, args)
         if (lost := forget_lost(self.run_dir)) is not None:
-            logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
+            logger.warning("version %d is missing at %s: it is written again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         end_released(self.run_dir)
         sender = weight_sender(args, self.placement)
@@ -91,21 +90,20 @@ class RunComponents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Shuts Ray down with everything in it, unless Ray itself failed. Servers continue: only the supervisor stops
+        """Shuts Ray down with all actors, unless Ray itself failed. Servers continue; the supervisor stops
         them."""
         self.tracker.close()
         if kind is None or not issubclass(kind, Exception):
             self.runtime.close()
 
     def wait_for_servers(self) -> None:
-        """Returns once own servers and external engines answer."""
+        """Returns when own servers and external engines respond."""
         self.watcher.wait_ready()
         self.nodes.wait_ready()
         self.external.wait_ready()
 
     def take_turns(self, turn: str) -> None:
-        """With --colocate: gives the GPU memory to "engines" or "trainers". Calling it twice with the same value does
-        nothing."""
+        """With --colocate: gives the GPU memory to "engines" or "trainers"; no-op if they have it."""
         if self.args.offload_rollout:
             logger.info("the GPU memory is given to the %s", turn)
             if turn == "trainers":
@@ -116,7 +114,8 @@ class RunComponents:
             self.trainers.wake_up()
 
     def make_way(self) -> None:
-        """Called once weights are written: moves trainers off the GPUs, then lets engines use their memory again."""
+        """Called after weights are written: moves trainers off the GPUs, then lets engines use their memory
+        again."""
         self.step_aside()
         self.take_turns("engines")
 

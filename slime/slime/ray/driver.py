@@ -21,10 +21,11 @@ CLUSTER_ERROR_STATUS = 3
 
 
 def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any]) -> None:
-    """Runs `train` and exits: 0 done, 2 invalid configuration, 3 the cluster lacks something, 128 + n by signal n, 1
-    any other error.
+    """Runs `train` and exits.
 
-    Servers are not stopped here: the next driver adopts them, and the supervisor stops them when the run ends.
+    Exit status: 0 done, 2 invalid configuration, 3 insufficient cluster, 128 + n after signal n, 1 any other
+    error. Servers are not stopped here: the next driver adopts them, and the supervisor stops them when the
+    run ends.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -38,6 +39,6 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
         print(f"error: {error}", file=sys.stderr)
         sys.exit(CLUSTER_ERROR_STATUS if isinstance(error, ClusterError) else CONFIG_ERROR_STATUS)
     except Exception as error:
-        # A broken Ray can take long to shut down properly; its processes end with this one anyway.
+        # A broken Ray can take long to shut down; its processes exit with this one anyway.
         logger.exception("%s", with_advice("the driver failed", str(error)))
         os._exit(1)

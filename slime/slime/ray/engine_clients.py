@@ -1,4 +1,5 @@
-"""The client of each engine of the policy, how the engine receives weights, and which engine released its memory."""
+"""The client of each engine of the policy, how the engine receives weights, and whether it has released its
+memory."""
 
 from __future__ import annotations
 
@@ -36,8 +37,7 @@ def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | Non
 
 
 def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str]) -> SharerHandle | None:
-    """Returns the process that shares memory with an own engine that has this environment; None if engines do not
-    need one."""
+    """Returns the process that shares memory with an own engine of environment `env`; None if not needed."""
     if args.update_weight_transport != "tensor" or args.rollout_backend != "sglang":
         return None
     from slime.ray.weight_sender import RaySharer
@@ -57,11 +57,11 @@ def engine_client(
     """Returns the client of the engine at `url`.
 
     Args:
-        sender: broadcasts weights to it; None: it reads them from disk.
+        sender: broadcasts weights to the engine; None: the engine reads them from disk.
         own: name of its process, if slime started it.
         over_gloo: use gloo, because NCCL cannot connect sender and engine.
-        folder: of its record, if that is not the run folder.
-        end: ends its process if it hangs on another machine.
+        folder: folder of its process record; default: the run folder.
+        end: kills its process if it hangs on another machine.
     """
     folder = folder or Path(args.run_dir)
     limit = min(update_limit(args), FOR_EVER)
@@ -110,24 +110,26 @@ def spare_clients(args: ServingSide) -> list[SpareEngine]:
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
-    """Returns a function that kills one of slime's own engines; it is then restarted with the live weights."""
+    """Returns a function that kills one of slime's own engines, which is then restarted with the live
+    weights."""
 
     def end() -> None:
         record = None if name is None else records.read_record(run_dir, name)
         if record is not None:
-            logger.warning("%s hangs in a weight update: it is started again", name)
+            logger.warning("%s hangs in a weight update: restarting it", name)
             control.terminate(record, grace=0.0)
 
     return end
 
 
 class ReleasedEngine:
-    """Records in the run folder which engine process released its memory: a new driver cannot ask SGLang.
+    """Records in the run folder which engine process has released its memory, since SGLang does not report
+    it.
 
-    SGLang crashes if it is asked to release memory twice, or to resume memory that it holds.
+    SGLang crashes on a second release of memory, and on a resume without a release.
 
     Args:
-        name: of the engine's process; None: it runs on another machine, and nothing is noted.
+        name: name of the engine's process; None: it runs on another machine, and nothing is recorded.
     """
 
     def __init__(self, run_dir: Path, name: str | None) -> None:
@@ -139,7 +141,7 @@ class ReleasedEngine:
         return "" if record is None else f"{record.pid}/{record.birth or record.create_time}"
 
     def note(self, process: str) -> None:
-        """Records that this process has released its memory; "": none has."""
+        """Records the process that has released its memory; "": none."""
         if self.name is None:
             return
         path = _folder(self.run_dir) / self.name
@@ -151,12 +153,12 @@ class ReleasedEngine:
 
 
 def end_released(run_dir: Path) -> None:
-    """Ends engines whose memory an earlier driver released, or was about to release; they are restarted."""
+    """Kills engines whose memory an earlier driver released, or was about to release; they are restarted."""
     for path in sorted(_folder(run_dir).glob("*")):
         record = records.read_record(run_dir, path.name)
         same = ReleasedEngine(run_dir, path.name).process() == path.read_text(encoding="utf-8")
         if record is not None and record.alive() and same:
-            logger.warning("%s released its memory for an earlier driver: it is started again", path.name)
+            logger.warning("%s has released its memory for an earlier driver: restarting it", path.name)
             control.terminate(record)
         path.unlink(missing_ok=True)
 

@@ -1,7 +1,8 @@
 """Engines on machines other than the driver's, with a watcher on each machine.
 
-If a machine is lost, gateway and rollouts use the other engines, and weight updates do not wait for it. When a machine
-with its address joins again, its engines are started there, load the live weights, and serve again.
+If a machine is lost, gateway and rollouts use the other engines, and weight updates do not wait for it. When
+a machine with the same address joins again, its engines are restarted there, load the live weights, and serve
+again.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL = 5.0  # seconds between checks of the machines
 ANSWER_TIMEOUT = 120.0  # seconds in which a machine must report its resources
 POLICY = "engine-"
-"""Prefix of the names of the policy's engines; other engines serve models that never change."""
-RETRY_INTERVAL = 60.0  # seconds until engines that failed to start are tried again
+"""Name prefix of the policy's engines; other engines serve models that never change."""
+RETRY_INTERVAL = 60.0  # seconds until a failed start of engines is retried
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Resources that a machine has for the engines of a run. `lacks`: required paths that are missing."""
+    """Resources of a machine for the engines of a run. `lacks`: required paths that are missing."""
 
     folder: Path
     python: str
@@ -65,11 +66,11 @@ class NodeFacts:
 def facts_here(
     run_dir: Path, address: str, needed: Sequence[str], names: Sequence[str], sign: str
 ) -> NodeFacts:
-    """Returns the facts of the machine that it runs on.
+    """Returns the facts of the machine on which it runs.
 
     Args:
         needed: paths of models and of the engine's Python.
-        names: of the engines.
+        names: names of the engines.
         sign: a file that the driver has just written into the run folder.
     """
     sees_run = Path(sign).exists()
@@ -92,10 +93,10 @@ class EngineNode:
     """One machine with engines of this run.
 
     Attributes:
-        node_id: Ray's id; it changes when a lost machine joins again.
-        engines: the names of its engines.
+        node_id: Ray's id, which changes when a lost machine joins again.
+        engines: names of its engines.
         lost: the machine is lost; updates do not wait for it.
-        starting: Ray reference of the restart of its engines; None: no restart is running.
+        starting: Ray reference of the restart of its engines; None if no restart is running.
         retry_at: monotonic time in seconds before which no restart is tried.
     """
 
@@ -119,7 +120,7 @@ class EngineNode:
 
 
 class EngineNodes:
-    """All machines with engines, except the driver's; empty if there is one machine.
+    """All machines with engines, except the driver's; empty on a single machine.
 
     Args:
         env: environment of the driver's servers.
@@ -135,8 +136,8 @@ class EngineNodes:
         self.looked = 0.0
 
     def ask_machines(self) -> list[EngineNode]:
-        """Returns the machines with their resources. Raises ConfigError if a machine lacks something that its engines
-        need."""
+        """Returns the machines with their resources. Raises ConfigError if a requirement of its engines is
+        missing."""
         sites: dict[str, BundleSite] = {}
         engines: dict[str, list[str]] = {}
         for name, own in sites_of_engines(self.args, self.placement).items():
@@ -175,22 +176,26 @@ class EngineNodes:
         """Raises ConfigError if engines could not start on a machine, or would not receive weights."""
         if node.facts.lacks:
             raise ConfigError(
-                f"{node.address}, where {', '.join(node.engines)} run, has no {', '.join(node.facts.lacks)}: put it on a "
-                "file system that all machines share, or at the same path on each"
+                f"{node.address}, which runs {', '.join(node.engines)}, lacks "
+                f"{', '.join(node.facts.lacks)}: put it on a shared file system, or at the same "
+                "path on each machine"
             )
         if node.facts.sees_run or not any(name.startswith(POLICY) for name in node.engines):
             return
         if self.args.rollout_backend != "sglang":
             raise ConfigError(
-                f"{node.address}, where {', '.join(node.engines)} run, does not see {self.run_dir}, through which "
-                f"weights go to engines of --rollout-backend {self.args.rollout_backend}: put RUN_DIR and SAVE_CKPT "
-                "on a file system that all machines share"
+                f"{node.address}, which runs {', '.join(node.engines)}, cannot access "
+                f"{self.run_dir}, from which engines of --rollout-backend "
+                f"{self.args.rollout_backend} read weights: put RUN_DIR and SAVE_CKPT on a shared "
+                "file system"
             )
-        logger.warning("%s does not see %s: its engines get weights by broadcast", node.address, self.run_dir)
+        logger.warning(
+            "%s cannot access %s: its engines receive weights by broadcast", node.address, self.run_dir
+        )
 
     @property
     def hosts(self) -> dict[str, EngineHost]:
-        """Returns the machine of each engine, by the engine's name."""
+        """Returns the machine of each engine, by engine name."""
         return {
             name: EngineHost(
                 node.address,
@@ -204,10 +209,10 @@ class EngineNodes:
         }
 
     def start(self, specs: Sequence[ServerSpec], sender: SenderHandle | None) -> None:
-        """Starts or adopts the engines; does not wait until they are ready.
+        """Starts or adopts the engines without waiting until they are ready.
 
         Args:
-            specs: of the run; those of these machines are started.
+            specs: specs of the run; those of these machines are started.
             sender: broadcasts weights; None: engines read them from disk.
         """
         for node in self.nodes:
@@ -223,7 +228,7 @@ class EngineNodes:
 
     def control(self, node: EngineNode, spec: ServerSpec, sender: SenderHandle | None) -> EngineControl:
         def end() -> None:
-            logger.warning("%s hangs in a weight update: it is started again", spec.name)
+            logger.warning("%s hangs in a weight update: restarting it", spec.name)
             node.actor.end.remote(spec.name)
 
         seen = node.facts.sees_run or self.args.update_weight_transport == "nccl"
@@ -239,23 +244,25 @@ class EngineNodes:
 
     @cached_property
     def broadcaster(self) -> SenderHandle:
-        """Returns the process that sends weights to machines that do not see the run folder. It starts at the first
-        update."""
+        """Returns the process that sends weights to machines that cannot access the run folder.
+
+        It starts at the first update.
+        """
         from slime.ray.weight_sender import RaySender
 
         return RaySender(self.args, self.placement)
 
     @cached_property
     def over_gloo(self) -> bool:
-        """Returns whether NCCL cannot connect trainer and engines, so that gloo is used; logs it."""
+        """Returns whether gloo is used because NCCL cannot connect trainer and engines; logs it."""
         return needs_gloo(self.args)
 
     def wait_ready(self) -> None:
-        """Returns once all engines answer.
+        """Returns when all engines respond.
 
         Raises:
             ConfigError, EngineError: an engine did not start; the message contains its log.
-            ClusterError: a machine is lost meanwhile.
+            ClusterError: a machine was lost meanwhile.
         """
         limit = sum(spec.start_timeout for node in self.nodes for spec in node.specs) + 60.0
         for node in self.nodes:
@@ -281,7 +288,7 @@ class EngineNodes:
         return node is not None and (not node.serves or node.node_id not in alive_nodes())
 
     def register(self) -> None:
-        """Writes the policy's engines that answer to the run folder, so that other processes can find them."""
+        """Writes the addresses of the policy's responding engines to the run folder for other processes."""
         serving = {
             spec.name: spec.url
             for node in self.nodes
@@ -296,7 +303,7 @@ class EngineNodes:
             path.unlink(missing_ok=True)
 
     def look_around(self) -> None:
-        """Checks from time to time which machines are lost and which have joined again."""
+        """Checks periodically which machines are lost and which have joined again."""
         if not self.nodes or time.monotonic() - self.looked < LOOK_INTERVAL:
             return
         self.looked = time.monotonic()
@@ -313,14 +320,14 @@ class EngineNodes:
                     self.bring_up_to_date(node.controls)
                 except EngineError as error:
                     logger.warning(
-                        "the engines on %s do not have the live weights yet: %s", node.address, error
+                        "the engines on %s have not loaded the live weights yet: %s", node.address, error
                     )
 
     def lose(self, node: EngineNode) -> None:
         node.lost, node.starting = True, None
         self.register()
         logger.warning(
-            "machine %s with %s is lost: the other engines answer, and it is used again when it is back",
+            "lost machine %s with %s: other engines serve; it will be used when it joins again",
             node.address,
             ", ".join(node.engines),
         )
@@ -339,17 +346,17 @@ class EngineNodes:
             self.placement.take_again(node.node_id, back[0])
         except ClusterError as error:
             node.retry_at = time.monotonic() + RETRY_INTERVAL
-            logger.warning("%s is back, but its engines got no GPUs there: %s", node.address, error)
+            logger.warning("%s has joined again, but its engines got no GPUs: %s", node.address, error)
             return
         node.node_id, node.lost = back[0], False
         sites = sites_of_engines(self.args, self.placement)
         node.specs = [replace(spec, env={**spec.env, **visible(sites[spec.name])}) for spec in node.specs]
         self.watch(node)
         node.starting = node.actor.wait_ready.remote()
-        logger.warning("machine %s is back: its engines are started again", node.address)
+        logger.warning("machine %s has joined again: restarting its engines", node.address)
 
     def take_up(self, node: EngineNode) -> None:
-        """Brings restarted engines to the live weights, then routes requests to them."""
+        """Updates restarted engines to the live weights, then routes requests to them."""
         if not ray.wait([node.starting], timeout=0)[0]:
             return
         try:
@@ -359,19 +366,21 @@ class EngineNodes:
             node.lost, node.retry_at = True, time.monotonic() + RETRY_INTERVAL
             with suppress(RayError):
                 ray.kill(node.actor)
-            logger.warning("the engines on %s do not start: %s", node.address, str(error).splitlines()[0])
+            logger.warning("the engines on %s failed to start: %s", node.address, str(error).splitlines()[0])
             return
         finally:
             node.starting = None
         self.register()
-        logger.warning("%s on %s answer again", ", ".join(node.engines), node.address)
+        logger.warning("%s on %s respond again", ", ".join(node.engines), node.address)
 
     def bring_up_to_date(self, controls: Sequence[EngineControl]) -> None:
-        """Brings engines to the live weights. Raises EngineError if one fails to load them."""
+        """Updates engines to the live weights. Raises EngineError if one fails to load them."""
         live = read_live(self.run_dir)
         if live is None:
             return
         for control in controls:
             if not has(control, live):
-                logger.warning("%s serves other weights: it gets version %d", control.url, live.version)
+                logger.warning(
+                    "%s serves other weights: updating it to version %d", control.url, live.version
+                )
                 go_live(control, live)

@@ -1,4 +1,4 @@
-"""Describes the servers of a run as specs: engines of policy, judge and teacher, and servers added by hooks."""
+"""Builds the specs of a run's servers: engines of policy, judge and teacher, and servers added by hooks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that splits a model over several GPUs, by engine."""
 LIMITS = ("max_running_requests", "context_length")
 ROLES = {"rollout": "serving", "prm": "judge"}
-"""Under which purpose the tokens of a rented engine are counted, by part."""
+"""Purpose under which a rented engine's tokens are counted, by part."""
 STREAM_INTERVAL = 4
-"""Tokens per event of an SGLang stream; the first token is sent at once. One process writes all events and also reads
-all requests."""
+"""Tokens per event of an SGLang stream; the first token is sent immediately. One process writes all events
+and also reads all requests."""
 INCREMENTS = "--sglang-incremental-streaming-output"
-"""Makes SGLang send only new tokens in an event. Without it, every event repeats the whole answer with all log-probs;
-eight to ten long streams then saturate that process while the GPU still has capacity."""
+"""Makes SGLang send only new tokens per event. Otherwise every event repeats the whole answer with all
+log-probs, and eight to ten long streams saturate that process while the GPU still has capacity."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class EngineHost:
     """A machine other than the driver's, on which an engine runs.
 
     Attributes:
-        address: address under which other machines reach it.
-        folder: folder of records and logs there.
-        python: path of the Python that runs the engine's launcher there.
-        port: a free port there.
-        sees_run: whether the run folder, which receives the weight versions, has the same path there.
+        address: address for connections from other machines.
+        folder: folder of process records and logs on it.
+        python: path of the Python for the engine's launcher on it.
+        port: a free port on it.
+        sees_run: the run folder with the weight versions has the same path on it.
     """
 
     address: str
@@ -66,13 +66,13 @@ class EngineHost:
 
 
 def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = None) -> list[ServerSpec]:
-    """Returns the specs of all servers of the run, none with --debug-train-only; starts nothing.
+    """Returns the specs of all servers of the run (none with --debug-train-only) without starting them.
 
     Args:
-        elsewhere: the machine of each engine that is not on the driver's machine, by name.
+        elsewhere: machines of engines that are not on the driver's machine, by engine name.
 
     Raises:
-        ConfigError: a port in use, a flag that the installed SGLang does not have, or a hook that rejects its arguments.
+        ConfigError: a port is in use, the installed SGLang lacks a flag, or a hook rejects its arguments.
     """
     if args.debug_train_only:
         return []
@@ -95,7 +95,7 @@ def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = N
         start = load_path("service_path", path)
         try:
             specs += [ServerSpec(**service) for service in start(args, endpoints)]
-        except Exception as error:  # before anything runs, any exception of a hook means invalid arguments
+        except Exception as error:  # before the start, any exception of a hook means invalid arguments
             own_words = getattr(error, "refusal", False)
             raise ConfigError(f"{error}" if own_words else f"--service-path {path}: {error}") from error
     manager.check_ports([spec for spec in specs if not spec.machine])
@@ -103,8 +103,7 @@ def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = N
 
 
 def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
-    """Asks the installed SGLang or vLLM whether it accepts the flags of each server. Raises ConfigError with its
-    message."""
+    """Checks the flags of each server with the installed SGLang or vLLM. Raises ConfigError with its message."""
     if args.rollout_backend not in THIRD_PARTY:
         return
     engine = third_party_engine(args.rollout_backend)
@@ -119,20 +118,20 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
 
 
 def check_sglang(args: ServingSide) -> None:
-    """Raises ConfigError if trainer and SGLang have different versions of NCCL for a broadcast; logs features that
-    SGLang lacks."""
+    """Raises ConfigError if trainer and SGLang have different NCCL versions for a broadcast; logs missing
+    features."""
     if args.update_weight_transport == "nccl" and args.rollout_num_gpus:
         check_same_nccl(args.engine_python or sys.executable)
     if "--sglang-enable-deterministic-inference" not in args.engine_words.get("rollout", []):
         logger.info(
-            "SGLang ignores the seeds of requests (--rollout-seed); with --sglang-enable-deterministic-inference it "
-            "uses them, and is slower"
+            "SGLang ignores the seeds of requests (--rollout-seed) unless "
+            "--sglang-enable-deterministic-inference is set, which is slower"
         )
 
 
 def check_toolchain(python: str) -> None:
-    """Raises ConfigError if SGLang could not compile GPU kernels: it would otherwise load the model first and then
-    exit."""
+    """Raises ConfigError if SGLang could not compile GPU kernels, which it would notice only after loading
+    the model."""
     lacking = toolchain.problems(python, os.environ)
     if lacking:
         raise ConfigError("SGLang builds kernels when it first computes: " + "; ".join(lacking))
@@ -147,8 +146,7 @@ def third_party_engine(backend: str) -> ThirdPartyEngine:
 
 
 def own_words(args: ServingSide, server: ModelServers) -> list[str]:
-    """Returns the `--sglang-` or `--vllm-` arguments of one server: our defaults, then those for all servers, then
-    its own."""
+    """Returns the `--sglang-` or `--vllm-` arguments of one server: defaults, those for all servers, its own."""
     words = args.engine_words
     own = share_words(args, smallest_gpu()) if server.part == "rollout" else words.get(server.part, [])
     if args.rollout_backend != "embedded" and server.gpus > 1:
@@ -166,8 +164,8 @@ def engine_spec(
     manager: ServerManager,
     host: EngineHost | None = None,
 ) -> ServerSpec:
-    """Returns the spec of one engine, on the requested port, or else on the port that an earlier driver of this run
-    chose."""
+    """Returns the spec of one engine, on the requested port, else on the port used by an earlier driver of
+    this run."""
     name = server.name_of(index)
     policy = server.role == "engine"
     chosen = args.engine_port + index if args.engine_port and policy else 0
@@ -180,7 +178,7 @@ def engine_spec(
         return rented_spec(args, name, server.role, port, live, ROLES[server.part])
     command = launch(args.rollout_backend, server.model, port, address)
     command[0] = sys.executable if host is None else host.python
-    command += live  # a restarted engine loads the weights that are live then
+    command += live  # a restarted engine loads the live weights
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
         command += ["--record-as", str(records.record_path(folder, name).with_suffix(""))]
@@ -210,9 +208,11 @@ def engine_spec(
 
 
 def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
-    """Returns the spec of an embedded engine on the CPU that serves only the gate: it receives one version at a time
-    and answers with it. It computes in fp32: bf16 is ten times slower on CPUs without bf16 multiplication. Raises as
-    `check_gate_engine`."""
+    """Returns the spec of an embedded CPU engine for the gate only, which loads one version at a time.
+
+    It computes in fp32, because bf16 is ten times slower on CPUs without bf16 multiplication. Raises like
+    `check_gate_engine`.
+    """
     check_gate_engine(args)
     threads = max(1, usable_cpus() // 2)
     command = launch("embedded", args.hf_checkpoint, port)
@@ -224,7 +224,7 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
 
 
 def launch(backend: str, model: str, port: int, host: str = "127.0.0.1") -> list[str]:
-    """Returns the launch command of an engine, without the flags of its kind."""
+    """Returns the launch command of an engine, without the flags of its backend."""
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
     return [*command, "--model-path", model, "--host", host, "--port", str(port)]
 
@@ -232,8 +232,11 @@ def launch(backend: str, model: str, port: int, host: str = "127.0.0.1") -> list
 def rented_spec(
     args: ServingSide, name: str, role: str, port: int, version: list[str], prefix: str
 ) -> ServerSpec:
-    """Returns the spec of an engine whose model runs at a service; `version`: the flag with its live weights, empty
-    for the base model."""
+    """Returns the spec of an engine whose model runs at a service.
+
+    Args:
+        version: flag with its live weights; empty for the base model.
+    """
     command = [*launch("rented", args.hf_checkpoint, port), *version]
     for option in ("rented_service", "rented_model", "rented_url", "rented_stream_tokens", *LIMITS):
         if value := vars(args)[option]:
@@ -244,7 +247,7 @@ def rented_spec(
 
 
 def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[BundleSite]]:
-    """The GPUs of each engine that has some, by its name.
+    """Returns the GPUs of each engine that has some, by engine name.
 
     Raises:
         ConfigError: the GPUs of one engine are on different machines.
@@ -256,15 +259,16 @@ def sites_of_engines(args: ServingSide, placement: Placement) -> dict[str, list[
             own = sites[index * server.gpus : (index + 1) * server.gpus]
             if len({site.node for site in own}) > 1:
                 raise ConfigError(
-                    f"the {server.gpus} GPUs of {server.name_of(index)} are on different machines: "
-                    "give an engine at most as many GPUs as a machine has (TP)"
+                    f"the {server.gpus} GPUs of {server.name_of(index)} are on different "
+                    "machines: use at most as many GPUs per engine as a machine has (TP)"
                 )
             by_engine[server.name_of(index)] = own
     return by_engine
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:
-    """Restricts each engine to its own GPUs; servers on the CPU are unchanged. Raises as `sites_of_engines`."""
+    """Restricts each engine to its own GPUs; servers on the CPU are unchanged. Raises like
+    `sites_of_engines`."""
     sites = sites_of_engines(args, placement)
     return [
         replace(spec, env={**spec.env, **visible(sites[spec.name])}) if spec.name in sites else spec

@@ -1,5 +1,8 @@
-"""External engines: they serve and receive every version of the weights, but are never started or stopped from here.
-An engine that returns with outdated weights is updated to the live ones."""
+"""External engines: they serve and receive every version of the weights, but are not started or stopped by
+the run.
+
+An engine that comes back with outdated weights is updated to the live ones.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ HOST_IT = (
 
 
 class ExternalEngines:
-    """The engines of `args.rollout_external_engine_addrs`; does nothing if there are none.
+    """The engines of `args.rollout_external_engine_addrs`; empty if there are none.
 
-    `sender`: broadcasts weights; None: engines read them from disk.
+    Args:
+        sender: broadcasts weights; None: engines read them from disk.
     """
 
     def __init__(self, args: ServingSide, sender: SenderHandle | None = None) -> None:
@@ -46,11 +50,12 @@ class ExternalEngines:
         self.looked = 0.0
 
     def wait_ready(self) -> None:
-        """Returns once all answer and match the flags. If a version is live already, one engine is enough.
+        """Returns when all respond and match the flags. If a version is live already, one engine is
+        sufficient.
 
         Raises:
-            ClusterError: they do not answer within --engine-start-timeout.
-            ConfigError: the wrong kind of engine, or another model.
+            ClusterError: they do not respond within --engine-start-timeout.
+            ConfigError: an engine has the wrong backend or another model.
         """
         deadline = time.monotonic() + (self.args.engine_start_timeout or float("inf"))
         goes_on = read_live(self.run_dir) is not None
@@ -62,8 +67,9 @@ class ExternalEngines:
                 time.sleep(START_POLL)
                 continue
             raise ClusterError(
-                f"{', '.join(missing)} ({FLAG}) did not answer GET /health in {self.args.engine_start_timeout:g} s: "
-                "start the engine there, or remove the address"
+                f"{', '.join(missing)} ({FLAG}) did not respond to GET /health within "
+                f"{self.args.engine_start_timeout:g} s: start the engine there, or remove the "
+                "address"
             )
         for engine in self.controls:
             if engine.url not in missing:
@@ -75,8 +81,10 @@ class ExternalEngines:
         return [engine.url for engine in self.controls if not engine.health()]
 
     def present(self) -> list[EngineControl]:
-        """Returns the engines that a weight update waits for. An unreachable engine is skipped, and gets the weights
-        when it is back."""
+        """Returns the engines that a weight update waits for.
+
+        An unreachable engine is skipped, and receives the weights when it is back.
+        """
         missing = self.missing()
         if len(missing) == len(self.controls):
             return self.controls
@@ -85,13 +93,13 @@ class ExternalEngines:
 
     def note(self, missing: set[str]) -> None:
         for url in sorted(missing - self.away):
-            logger.warning("%s does not answer; when it is back it gets the live weights", url)
+            logger.warning("%s does not respond; it will receive the live weights when it is back", url)
         for url in sorted(self.away - missing):
-            logger.warning("%s answers again", url)
+            logger.warning("%s responds again", url)
         self.away = missing
 
     def look_around(self) -> None:
-        """Checks from time to time which engines are unreachable, and updates those that are back with outdated
+        """Checks periodically which engines are unreachable, and updates those that are back with outdated
         weights."""
         live = read_live(self.run_dir)
         if not self.controls or live is None or time.monotonic() - self.looked < LOOK_INTERVAL:
@@ -103,16 +111,17 @@ class ExternalEngines:
                 continue
             try:
                 if not has(engine, live):
-                    logger.warning("%s serves other weights: it gets version %d", engine.url, live.version)
+                    logger.warning(
+                        "%s serves other weights: updating it to version %d", engine.url, live.version
+                    )
                     go_live(engine, live)
             except EngineError as error:
-                logger.warning("%s has no version %d yet: %s", engine.url, live.version, error)
+                logger.warning("%s has not loaded version %d yet: %s", engine.url, live.version, error)
         self.looked = time.monotonic()
 
 
 def needs_gloo(args: ServingSide) -> bool:
-    """Returns whether weights reach these engines by gloo, because NCCL cannot connect them with the trainer; logs
-    it."""
+    """Returns whether weights are sent by gloo because NCCL cannot connect trainer and engines; logs it."""
     if args.actor_num_gpus_per_node == 0:
         return False
     from slime.engines.sglang.nccl import apart_from_others
@@ -120,15 +129,16 @@ def needs_gloo(args: ServingSide) -> bool:
     reason = apart_from_others(args.engine_python)
     if reason:
         logger.warning(
-            "%s: weights are broadcast by gloo, from CPU memory; if the engines have the trainer's NCCL, set "
-            "SGLANG_PYTHON to a Python with their packages",
+            "%s: weights are broadcast by gloo, from CPU memory; if the engines have the "
+            "trainer's NCCL version, set SGLANG_PYTHON to a Python with their packages",
             reason,
         )
     return bool(reason)
 
 
 def check_kind(url: str, backend: str) -> None:
-    """Raises ConfigError if the engine at `url` is of another kind, or an SGLang that lacks a required feature."""
+    """Raises ConfigError if the engine at `url` has another backend, or is an SGLang without a required
+    feature."""
     from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 
     try:
@@ -137,7 +147,7 @@ def check_kind(url: str, backend: str) -> None:
         if kind is None:
             raise ConfigError(f"{url} ({FLAG}) does not report its weights; {HOST_IT}")
         if kind != backend:
-            raise ConfigError(f"{url} ({FLAG}) is {kind}, and this run has --rollout-backend {backend}")
+            raise ConfigError(f"{url} ({FLAG}) is {kind}, but this run has --rollout-backend {backend}")
         if kind == "sglang":
             version = str(
                 httpx.get(f"{url}/server_info", timeout=60.0, trust_env=False).json().get("version")
@@ -145,14 +155,18 @@ def check_kind(url: str, backend: str) -> None:
             if version != MEASURED_VERSION:
                 check_capabilities(url, version)
     except (httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{url} ({FLAG}) does not answer /model_info like an engine: {error!r}") from error
+        raise ConfigError(
+            f"{url} ({FLAG}) does not respond to /model_info like an engine: {error!r}"
+        ) from error
     except EngineError as error:
         raise ConfigError(f"{url} ({FLAG}): {error}") from error
 
 
 def check_model(engine: EngineControl, folder: str) -> None:
-    """Raises ConfigError if it serves a model of another shape. A difference that cannot be detected here makes the
-    first update fail."""
+    """Raises ConfigError if the engine serves a model of another shape.
+
+    A difference that cannot be detected here makes the first update fail.
+    """
     from slime.weights.artifact import read_artifact
 
     try:
@@ -164,4 +178,6 @@ def check_model(engine: EngineControl, folder: str) -> None:
         )
         return
     if difference is not None:
-        raise ConfigError(f"{engine.url} ({FLAG}) serves {served}, which {difference}: it needs {folder}")
+        raise ConfigError(
+            f"{engine.url} ({FLAG}) serves {served}, which {difference}; it must serve {folder}"
+        )

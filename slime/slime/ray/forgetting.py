@@ -1,5 +1,7 @@
-"""Removes the remaining data of a person after the gateway has deleted the rows of the store: rollout files, the
-person's own adapter, and cached prompts in engines."""
+"""Removes the remaining data of a person after the gateway has deleted the rows of the store.
+
+These are rollout files, the person's own adapter, and cached prompts in engines.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2.0
 REQUESTED = 2
-"""Most batches that can be in preparation: the one that is awaited or trained, and the next."""
+"""Maximum number of batches in preparation: the one that is awaited or trained, and the next."""
 
 
 class PeopleToForget:
-    """The driver's part of forgetting people. A driver that starts after a kill continues unfinished requests."""
+    """The driver's part of forgetting people. A driver restarted after a kill continues unfinished requests."""
 
     def __init__(self, args: Arguments) -> None:
         self.args, self.run_dir = args, Path(args.run_dir)
@@ -43,11 +45,12 @@ class PeopleToForget:
         engines: Sequence[EngineControl],
         trained: int,
     ) -> list[Forgetting]:
-        """Returns the people whose data is now completely removed. If an engine cannot unload an adapter now, that
-        person is tried again later.
+        """Returns the people whose data is now completely removed; others are retried later.
+
+        That happens if an engine cannot unload an adapter now.
 
         Args:
-            trained: the last rollout that was trained.
+            trained: the last trained rollout.
 
         Raises:
             TrainerDied: the trainer was lost.
@@ -63,14 +66,14 @@ class PeopleToForget:
                 if one.adapter is not None:
                     adapters.forget(trainers, one.adapter, trained)
             except EngineError as error:
-                logger.warning("an adapter is not deleted yet, trying again: %s", error)
+                logger.warning("could not delete an adapter yet, retrying: %s", error)
                 self.next_try = time.monotonic() + RETRY_SECONDS
                 continue
             # a batch may have been leased or trained while the rows were deleted
             self.remove_files({*one.rollouts, *range(trained, trained + 1 + REQUESTED)}, one.adapter)
             flush(engines)
             forgetting.finish(self.run_dir, one.person)
-            logger.info("a person is deleted: their files were removed in %.2f s", time.monotonic() - began)
+            logger.info("deleted a person's files in %.2f s", time.monotonic() - began)
             done.append(one)
         return done
 
@@ -86,8 +89,11 @@ class PeopleToForget:
 
 
 def flush(engines: Sequence[EngineControl]) -> None:
-    """Asks engines to drop cached keys and values of finished prompts. An engine that cannot do so now, such as
-    SGLang while it answers, drops them when it needs the memory, or with the next version."""
+    """Requests that engines drop cached keys and values of finished prompts.
+
+    An engine that cannot do so now, such as SGLang while it answers, drops them when it needs the memory, or
+    with the next version.
+    """
     for engine in engines:
         try:
             engine.flush_cache()

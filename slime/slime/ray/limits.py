@@ -1,5 +1,7 @@
-"""Default time limits of a run's stages: a fixed one, or the time that a model of this size needs on a slow disk.
-Checkpoints of large models have hundreds of gigabytes."""
+"""Default time limits of a run's stages: fixed, or proportional to the model's size on a slow disk.
+
+Checkpoints of large models have hundreds of gigabytes.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ UPDATE = 300.0
 CHECKPOINT = 1800.0
 """Seconds for writing or loading a checkpoint; larger models get more."""
 SLOW_DISK = 100e6
-"""Assumed speed of a network disk, bytes a second."""
+"""Assumed speed of a network disk in bytes per second."""
 STATE = 7
-"""Size of a full-training checkpoint relative to the model in bfloat16: the model itself, plus weights and two
+"""Size of a full-training checkpoint relative to the model in bfloat16: the model, plus weights and two
 moments in fp32."""
 
 
@@ -28,7 +30,7 @@ def model_bytes(folder: str) -> int:
 
 
 def update_limit(args: ServingSide) -> float:
-    """Returns --weight-update-timeout in seconds, infinity for 0."""
+    """Returns --weight-update-timeout in seconds; infinity for 0."""
     if args.weight_update_timeout is not None:
         return args.weight_update_timeout or math.inf
     return max(UPDATE, model_bytes(args.hf_checkpoint) / SLOW_DISK)

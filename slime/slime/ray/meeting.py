@@ -28,14 +28,15 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Meeting:
-    """`file`: for ranks on one machine. `board`: the actor for ranks on several machines. Neither: there is only one
+    """Rendezvous of the ranks: `file` on one machine, `board` (an actor) on several; neither for a single
     rank."""
 
     file: str = ""
     board: Any = None
 
     def enter(self, ranks: int) -> Store | None:
-        """Returns the store that a rank passes to torch, and sets the network interface of its process groups."""
+        """Returns the store that a rank passes to torch, and sets the network interface of its process
+        groups."""
         from torch._C._distributed_c10d import FileStore
 
         from slime.training.core.distributed import listen_on
@@ -56,8 +57,11 @@ class Meeting:
 
 
 def arrange(run_dir: Path, ranks: int, several_nodes: bool) -> Meeting:
-    """Creates the rendezvous of a new group of ranks. Raises ConfigError if another user owns the run's folder of
-    rendezvous files."""
+    """Creates the rendezvous of a new group of ranks.
+
+    Raises:
+        ConfigError: another user owns the run's folder of rendezvous files.
+    """
     shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
     if ranks == 1:
         return Meeting()
@@ -87,8 +91,10 @@ class Board:
             return total
 
     async def exchange(self, key: str, expected: bytes, value: bytes) -> bytes:
-        """Compares and sets: stores `value` if the key has the value `expected` (empty: it is not set); returns the
-        value afterwards."""
+        """Compare-and-set: stores `value` if the key has the value `expected` (empty: it is not set).
+
+        Returns the value afterwards.
+        """
         async with self.changed:
             if self.values.get(key, b"") == expected:
                 self.values[key] = value
@@ -103,7 +109,7 @@ class Board:
         return len(self.values)
 
     async def find(self, keys: list[str], seconds: float) -> list[bytes] | None:
-        """Returns the values of all keys once all are set; None if they are not within `seconds`."""
+        """Returns the values of all keys when all are set; None if they are not within `seconds`."""
 
         def there() -> bool:
             return all(key in self.values for key in keys)

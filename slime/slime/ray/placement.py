@@ -1,8 +1,9 @@
 """Assigns GPUs (or CPU ranks) with Ray placement groups, and divides them among the parts of the run.
 
-Engines are plain processes, so the machine of each is chosen before the GPUs are requested from Ray, starting with
-the driver's. Trainers get the other machines first. If a machine with trainers is lost, an error names it, and Ray
-moves their bundles to another machine when one joins. The run does not wait for a lost machine that has only engines.
+Engines are plain processes, so the machine of each is chosen before the GPUs are requested from Ray, starting
+with the driver's. Trainers get the other machines first. If a machine with trainers is lost, an error names
+it, and Ray moves their bundles to another machine when one joins. The run does not wait for a lost machine
+that has only engines.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
 logger = logging.getLogger(__name__)
 
 PLACEMENT_TIMEOUT = 60.0  # seconds
-TAKE_TIMEOUT = 10.0  # seconds in which Ray must release the GPUs of a machine that has joined again
-ANSWER_TIMEOUT = 60.0  # seconds in which a machine must answer; Ray notices within them that it is lost
+TAKE_TIMEOUT = 10.0  # seconds for Ray to release the GPUs of a machine that has joined again
+ANSWER_TIMEOUT = 60.0  # seconds for a machine to respond, in which Ray also notices its loss
 NODE_ID = "ray.io/node-id"  # label that Ray sets on each node
 TRAINERS = "trainers"
-"""Key of the trainers' placement group; the group of a machine's engines has the node's id as its key."""
+"""Key of the trainers' placement group; the group of a machine's engines is keyed by the node's id."""
 
 
 @dataclass(frozen=True)
 class BundleSite:
-    """Location of a bundle: address and id of its node, and its GPU there, None for a CPU rank. The GPU is an index,
-    or a UUID if CUDA_VISIBLE_DEVICES lists UUIDs."""
+    """Location of a bundle: address and id of its node, and its GPU there (None for a CPU rank).
+
+    The GPU is an index, or a UUID if CUDA_VISIBLE_DEVICES lists UUIDs.
+    """
 
     bundle: int
     node: str
@@ -53,9 +56,11 @@ class BundleSite:
 
 
 def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSite]:
-    """Sorts by node address (numerically: .9 before .10), then GPU. Nodes without an address, and then the node
-    `last` (an address or an id), come last: engines are started on the driver's node, so trainers get the other nodes
-    first."""
+    """Sorts by node address (numerically: .9 before .10), then GPU.
+
+    Nodes without an address, and then the node `last` (an address or an id), come last: engines are started
+    on the driver's node, so trainers get the other nodes first.
+    """
 
     def key(site: BundleSite) -> tuple[object, ...]:
         here = last in (site.node, site.node_id)
@@ -83,7 +88,7 @@ def gpus_of(node: dict[str, Any]) -> int:
 
 
 def _by_address(nodes: dict[str, dict[str, Any]]) -> Callable[[str], tuple[int, int, str, str]]:
-    """Returns a sort key: nodes by their addresses, numerically where possible."""
+    """Returns a sort key of nodes by address, numerically if possible."""
 
     def key(node: str) -> tuple[int, int, str, str]:
         address = str(nodes[node]["NodeManagerAddress"])
@@ -113,9 +118,9 @@ def bundles_of_engines(split: GpuSplit, seats: Seats) -> dict[tuple[str, int], t
 class Placement:
     """Reserved bundles, and the part of the run that each belongs to.
 
-    `seats_of` decides the machine of each engine. The GPUs of a machine's engines are a separate placement group on
-    that machine, created first; trainers have another group, packed as closely as possible. On the driver's machine,
-    trainers get the lower GPU numbers.
+    `seats_of` selects the machine of each engine. The GPUs of a machine's engines are a separate placement
+    group on that machine, created first; trainers have another group, packed as closely as possible. On the
+    driver's machine, trainers get the lower GPU numbers.
     """
 
     def __init__(self, split: GpuSplit) -> None:
@@ -144,9 +149,14 @@ class Placement:
         self.sites = self.deal()
 
     def hold_all(self, bundles: Sequence[dict[str, float]], seats: Seats) -> None:
-        """Reserves one group for the engines of each machine, and one for the rest. Trainers that share GPUs with
-        engines are in the group of their machine, because they must leave room for whole engines. Raises ClusterError
-        if the cluster has too few free GPUs."""
+        """Reserves one group for the engines of each machine, and one for the rest.
+
+        Trainers that share GPUs with engines are in the group of their machine, because they must leave room
+        for whole engines.
+
+        Raises:
+            ClusterError: the cluster has too few free GPUs.
+        """
         trainers = self.bundles_of("actor") if self.split.shared else []
         trainers = [index for index in trainers if index in self.on_gpu]
         pinned: set[int] = set()
@@ -176,8 +186,14 @@ class Placement:
     def hold(
         self, key: str, indices: Sequence[int], labels: dict[str, str], limit: float | None = None
     ) -> None:
-        """Reserves a group of these bundles on nodes with these labels. Raises ClusterError if that is not possible
-        within `limit` seconds; 0: the caller waits for it."""
+        """Reserves a group of these bundles on nodes with these labels.
+
+        Args:
+            limit: seconds; 0: the caller waits for it.
+
+        Raises:
+            ClusterError: it was not possible in time.
+        """
         limit = PLACEMENT_TIMEOUT if limit is None else limit
         every = self.split.bundles()
         bundles = [every[index] for index in indices]
@@ -185,7 +201,7 @@ class Placement:
         if limit and not group.wait(limit):
             remove_placement_group(group)  # otherwise Ray would create it later, without a user
             where = " on the driver's machine" if key == self.here else ""
-            problem = f"no room{where} in {limit:g} s for these bundles: {bundles}"
+            problem = f"could not reserve these bundles{where} within {limit:g} s: {bundles}"
             raise ClusterError(with_advice(problem))
         self.groups[key] = group
         self.places |= {index: (key, number) for number, index in enumerate(indices)}
@@ -237,8 +253,8 @@ class Placement:
         return [index for index, (key, _) in self.places.items() if key == node]
 
     def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
-        """Returns the sites of a part's engines, one engine after the other; removes them from the sites `left` on
-        each machine."""
+        """Returns the sites of a part's engines in order, and removes them from the sites `left` of each
+        machine."""
         sites: list[BundleSite] = []
         for engine in range(part.count // part.each):
             machine, _ = self.engine_bundles[part.name, engine]
@@ -247,11 +263,11 @@ class Placement:
         return sites
 
     def shared_sites(self, trainers: Sequence[BundleSite]) -> list[BundleSite]:
-        """Returns the sites of engines that share GPUs with trainers: the last ones of each machine, the driver's
-        machine first.
+        """Returns the sites of engines that share GPUs with trainers: the last ones of each machine, the
+        driver's first.
 
         Raises:
-            ClusterError: the GPUs that remain on a machine do not divide into whole engines.
+            ClusterError: the remaining GPUs of a machine do not divide into whole engines.
         """
         each = next(part.each for part in self.split.parts if part.name == "rollout")
         if trainers[0].gpu is None:
@@ -293,13 +309,13 @@ class Placement:
         return len({site.node_id for site in self.sites["actor"]}) > 1
 
     def check_folders(self, folders: Sequence[Path]) -> None:
-        """Raises ConfigError if ranks are on machines that do not see these folders."""
+        """Raises ConfigError if ranks are on machines that cannot access these folders."""
         elsewhere = {site.node_id for site in self.sites["actor"]} - {self.here}
         for folder in folders if elsewhere else ():
             check_shared(folder, only=elsewhere)
 
     def lost(self) -> str:
-        """Returns the lost machines of this placement with their ranks, as text; empty if none is lost."""
+        """Returns a text with the lost machines of this placement and their ranks; empty if none is lost."""
         alive = alive_nodes()
         known = {str(node["NodeID"]): str(node["NodeManagerAddress"]) for node in ray.nodes()}
         ranks: dict[str, list[str]] = {}
@@ -309,7 +325,7 @@ class Placement:
         return ", ".join(f"machine {node} with rank {', '.join(own)}" for node, own in ranks.items())
 
     def make_whole(self, look: Callable[[], None] = lambda: None) -> None:
-        """Returns once every bundle is on a living machine again; logs the missing ones while it waits.
+        """Returns when every bundle is on a living machine again; logs the missing ones meanwhile.
 
         Args:
             look: called every `LOOK_INTERVAL`; may raise.
@@ -323,8 +339,8 @@ class Placement:
             if time.monotonic() - noted > NOTE_INTERVAL:
                 noted = time.monotonic()
                 logger.warning(
-                    "%s is lost: training waits for a machine in its place (ray start --address, or the launch script "
-                    "there); serving continues",
+                    "%s is lost: training waits for a replacement (ray start --address, or the "
+                    "launch script there); serving continues",
                     lost,
                 )
             look()
@@ -335,7 +351,7 @@ class Placement:
             self.sites["actor"] = [BundleSite(index, "", None, self.nodes[index]) for index in moved]
         else:
             self.sites["actor"] = in_node_order(self.probe(moved), last=self.here)
-        logger.warning("in place of %s: training continues", lost)
+        logger.warning("%s has replaced the lost machine: training continues", lost)
 
     def let_go(self) -> None:
         """Requests GPUs on any machine for trainers that were bound to a lost machine."""
@@ -347,7 +363,7 @@ class Placement:
                 self.hold(f"{TRAINERS} of {node}", moved, {}, 0.0)
 
     def ask_nodes(self) -> None:
-        """Returns once each machine of the placement has answered, or Ray reports it lost."""
+        """Returns when each machine of the placement has responded, or Ray reports it lost."""
         ask = ray.remote(num_cpus=0, max_retries=0)(_answer)
         answers = [
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
@@ -382,19 +398,19 @@ class Placement:
             self.sites[part][engine * each : (engine + 1) * each] = [sites.pop(0) for _ in range(each)]
 
     def take_beside(self, gone: str, node: str) -> None:
-        """Does the work of `take_again` for engines that share GPUs with trainers."""
+        """Like `take_again`, for engines that share GPUs with trainers."""
         old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == gone]
         trainers = [site for site in self.sites["actor"] if site.node_id == node]
         if len(trainers) < len(old):
             raise ClusterError(
-                f"the machine has {len(trainers)} trainers; on the lost machine engines shared {len(old)} GPUs "
-                "with trainers"
+                f"the machine has {len(trainers)} trainers, but on the lost machine engines "
+                f"shared {len(old)} GPUs with trainers"
             )
         for number, site in zip(old, trainers[len(trainers) - len(old) :], strict=True):
             self.sites["rollout"][number] = site
 
     def is_whole(self) -> bool:
-        """Returns whether every trainer has a bundle on a living machine; machines that have only engines may be
+        """Returns whether every trainer has a bundle on a living machine; machines with engines only may be
         lost."""
         alive = alive_nodes()
         tables = [placement_group_table(self.groups[key]) for key in self.of_trainers()]
@@ -408,7 +424,7 @@ class Placement:
 
 
 def _answer() -> None:
-    """Does nothing; its result shows that the machine is alive."""
+    """Does nothing; its completion shows that the machine is alive."""
 
 
 @ray.remote(num_cpus=0)

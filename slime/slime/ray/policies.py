@@ -1,10 +1,11 @@
-"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and name in the engines.
+"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and name in the
+engines.
 
-    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and the gate's records
-    RUN_DIR/policies/NAME/live_weights.json   its version that is live
+    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and the gate's
+    records RUN_DIR/policies/NAME/live_weights.json   its live version
 
-The trainer holds the frozen base and one adapter. Every step of an adapter ends with a checkpoint, a few MB, so that the
-next adapter can be loaded: state of a rejected or interrupted step is never reused.
+The trainer holds the frozen base and one adapter. Every step of an adapter ends with a checkpoint, a few MB,
+so that the next adapter can be loaded: state of a rejected or interrupted step is never reused.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 FOLDER = "policies"
 ADAPTER = "policy_adapter"
 """Field of a hook's arguments: the name of the adapter."""
-OF_ADAPTERS = "the base of this run has one version: name an adapter"
+OF_ADAPTERS = "the base of this run has only one version: specify an adapter"
 
 
 class AdapterPublisher(Publisher):
@@ -44,7 +45,7 @@ class AdapterPublisher(Publisher):
     Args:
         args: arguments of this adapter, see `arguments_of`.
         base: publishes the base model to the same engines.
-        name: of the adapter.
+        name: name of the adapter.
     """
 
     def __init__(self, args: Arguments, base: Publisher, name: str) -> None:
@@ -66,11 +67,11 @@ class AdapterPublisher(Publisher):
 
     @property
     def free_engines(self) -> Sequence[Tries]:
-        """Returns own engines: they can answer with a candidate while they serve."""
+        """Returns own engines, which can generate with a candidate while they serve."""
         return self._examined
 
     def save(self, trainers: TrainGroup, candidate: Candidate, hold: bool = False) -> None:
-        """Writes a checkpoint with the adapter's own files; before its first version there are none."""
+        """Writes a checkpoint with the adapter's own files, if it has a version already."""
         weights, rollout_id = candidate.weights, candidate.rollout_id
         files = weights.path if is_adapter(Path(weights.path)) else None
         trainers.save(rollout_id, weights.version, candidate.parent, files, True, hold)
@@ -95,11 +96,11 @@ class AdapterPublisher(Publisher):
 
     @property
     def trained(self) -> int:
-        """Returns the last rollout that was trained, even if its version was undone later; -1: none."""
+        """Returns the last trained rollout, even if its version was undone later; -1 if none."""
         return max(checkpoints.newest_rollout(self.save_dir), self.orders.trained)
 
     def go_on(self) -> None:
-        """Serves the version of the newest checkpoint after a start. Raises as `WeightUpdate.publish`."""
+        """Makes the version of the newest checkpoint live after a start. Raises like `WeightUpdate.publish`."""
         folder = self.checkpoint
         if folder is None:
             return
@@ -115,11 +116,15 @@ class AdapterPublisher(Publisher):
         self.switch(Candidate(self.live, rollout_id, parent, restored=True))
 
     def forget(self, rollout_id: int) -> None:
-        """Removes everything about the adapter except its last version number and rollout id, which are not reused.
-        It can be repeated. Raises EngineControlError.
+        """Removes the adapter's data except its last version number and rollout id, which are not reused.
+
+        It can be repeated.
 
         Args:
-            rollout_id: the last one that was trained.
+            rollout_id: the last trained rollout.
+
+        Raises:
+            EngineControlError: an engine could not unload it.
         """
         rollout_id = max(rollout_id, self.trained)
         self.gate.audit.forget()
@@ -130,7 +135,7 @@ class AdapterPublisher(Publisher):
         ):  # fmt: skip
             _empty(folder, kept)
         self.orders.forget(rollout_id)
-        if self.args.train_adapters is not None:  # else the engines of this start hold no adapter
+        if self.args.train_adapters is not None:  # otherwise the engines hold no adapter since this start
             for tries in self._examined:
                 tries.discard()
             for engine in self.engines:
@@ -155,7 +160,7 @@ class AdapterTable:
     """All adapters of one run.
 
     Args:
-        args: of the run.
+        args: arguments of the run.
         base: publisher of the frozen base model, which is live.
 
     Attributes:
@@ -169,10 +174,13 @@ class AdapterTable:
         self.folder = Path(args.save) / FOLDER
 
     def of(self, name: str) -> AdapterPublisher:
-        """Returns the publisher of an adapter; creates it for a new one. Raises ConfigError for a name that would lead
-        out of the folder of adapters."""
+        """Returns the publisher of an adapter, which is created for a new one.
+
+        Raises:
+            ConfigError: the name would lead out of the folder of adapters.
+        """
         if not is_file_name(name):
-            raise ConfigError(f"{name!r} is not a name of an adapter")
+            raise ConfigError(f"{name!r} is not a valid adapter name")
         if name not in self.known:
             self.known[name] = AdapterPublisher(arguments_of(self.args, name), self.base, name)
         return self.known[name]
@@ -184,11 +192,11 @@ class AdapterTable:
 
     @property
     def trained(self) -> int:
-        """Returns the last rollout that was trained for any adapter; -1: none."""
+        """Returns the last rollout that was trained for any adapter; -1 if none."""
         return max((self.of(name).trained for name in self.names), default=-1)
 
     def go_on(self) -> None:
-        """Serves every adapter that has a checkpoint; called after a start."""
+        """Makes every adapter with a checkpoint live; called after a start."""
         for name in self.names:
             self.of(name).go_on()
 
@@ -203,12 +211,15 @@ class AdapterTable:
         return publisher
 
     def successor_of(self, publisher: Publisher) -> Publisher:
-        """Returns the current publisher of the same adapter, which is a new one if the adapter was forgotten."""
+        """Returns the current publisher of the same adapter, a new one if the adapter was forgotten."""
         return self.of(publisher.name) if isinstance(publisher, AdapterPublisher) else publisher
 
     def forget(self, trainers: TrainGroup, name: str, rollout_id: int) -> None:
-        """Removes an adapter from disk, engines and trainer; its next step starts from an untrained adapter. Raises
-        TrainerDied, EngineControlError."""
+        """Removes an adapter from disk, engines and trainer; its next step starts from an untrained adapter.
+
+        Raises:
+            TrainerDied, EngineControlError: the trainer was lost, or an engine could not unload it.
+        """
         publisher = self.of(name)
         if self.held is publisher:
             self.held = None
@@ -219,8 +230,10 @@ class AdapterTable:
         del self.known[name]
 
     def obey(self, trainers: TrainGroup, rollout_id: int) -> bool:
-        """Carries out pending rollbacks; returns whether any adapter changed. A pin would block all other adapters,
-        and is rejected. Raises as `version_orders.obey`."""
+        """Executes pending rollbacks; returns whether any adapter changed.
+
+        A pin would block all other adapters, and is rejected. Raises like `version_orders.obey`.
+        """
         if (order := self.base.orders.next()) is not None:
             self.base.orders.finish(order, None, OF_ADAPTERS)
         went_back = {self._obeys(trainers, name, rollout_id) for name in sorted(self.known)}

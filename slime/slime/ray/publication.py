@@ -1,4 +1,4 @@
-"""Makes the trainer's new version live: after an examination with --gate, else at once."""
+"""Makes the trainer's new version live: after an examination with --gate, otherwise immediately."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def publish(
     make_way: Callable[[], None],
     now: bool = False,
 ) -> None:
-    """Exports the trainer's weights if an update or checkpoint is due, and starts to make them live;
-    `VersionInFlight.settle` waits for the end. The trainer may continue as soon as this returns.
+    """Exports the trainer's weights if an update or checkpoint is due, and starts making them live.
 
-    A checkpoint is complete before its weights go live, so that a run resumed from it serves the same weights. With
-    --gate the version is examined first (`Examination`): if it is rejected, it does not go live, the trainer goes
-    back, and a checkpoint that is due contains the live weights.
+    `VersionInFlight.settle` waits for the end; the trainer may continue when this returns. A checkpoint is
+    complete before its weights go live, so that a run resumed from it serves the same weights. With --gate
+    the version is examined first (`Examination`): if it is rejected, the trainer's live state is restored,
+    and a checkpoint that is due contains the live weights.
 
     Args:
-        version: the version before it is settled. Its metrics get the version number and the seconds that it took.
+        version: the previous version is settled. Its metrics get the version number and duration.
         make_way: called before any request to an engine, when the weights are written or nothing is due.
         now: publish and save even if neither is due.
     """
@@ -67,23 +67,22 @@ def publish(
 
 @dataclass
 class Examination:
-    """The gate's examination of one candidate: it is measured while the trainer holds it, then goes live or is
-    undone.
+    """The gate's examination of one candidate: measured while the trainer holds it, then made live or undone.
 
-    The trainer waits for the first half. During the second half the candidate answers questions and engines receive
-    it, while the trainer trains the next batch and keeps both the candidate's state and the last live one. If the
-    candidate is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step started from the
-    candidate and is trained again. A checkpoint that is due is written before, and becomes valid when the candidate
-    has passed.
+    The trainer waits for the first half. During the second half the candidate answers questions and engines
+    receive it, while the trainer trains the next batch and keeps the states of the candidate and of the live
+    version. If the candidate is rejected then, `VersionInFlight.settle` undoes it and returns True: the next
+    step started from the candidate and is repeated. A checkpoint that is due is written before, and becomes
+    valid when the candidate has passed.
 
-    The trainer waits for both halves if it cannot go on: a checkpoint that is the last one or is written in the
-    background, a lower learning rate that has to end, GPUs shared with engines.
+    The trainer waits for both halves if it cannot continue: for the last checkpoint or one written in the
+    background, for a lower learning rate that has to end, or for GPUs shared with engines.
 
     Args:
         due: a checkpoint is due.
-        make_way: called before a request asks an engine to load the candidate.
+        make_way: called before an engine is requested to load the candidate.
         slot: the candidate's slot in shared memory.
-        whole: whether the candidate is a full model, not only an adapter.
+        whole: the candidate is a full model, not only an adapter.
 
     Attributes:
         measurements: measurements of the gate.
@@ -172,7 +171,7 @@ class Examination:
         self.publisher.gate.accept(self.trainers, self.measurements)
 
     def undo(self, rejection: CandidateRejected) -> None:
-        """Deletes the candidate's files and returns the trainer to the live weights, which a due checkpoint
+        """Deletes the candidate's files and restores the trainer's live state, which a due checkpoint
         contains."""
         publisher, weights = self.publisher, self.candidate.weights
         self.version.state = VersionState.REJECTED
@@ -181,7 +180,7 @@ class Examination:
             **named({**rejection.measurements, "held": self.held}),
         }
         logger.warning(
-            "version %d is rejected, version %d stays live: %s",
+            "rejected version %d; version %d stays live: %s",
             weights.version,
             publisher.live.version,
             rejection,

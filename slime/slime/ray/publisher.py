@@ -1,4 +1,4 @@
-"""Weight versions of a run: their files and checkpoints, and which version every engine serves."""
+"""Weight versions of a run: their files and checkpoints, and the version that every engine serves."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Publisher:
 
     Args:
         args: parsed arguments of the driver.
-        specs: servers of the run; those with the role "engine" get every version.
-        external: external engines; they get every version too.
-        nodes: engines of the run on other machines; they get every version too.
+        specs: servers of the run; those with the role "engine" receive every version.
+        external: external engines; they receive every version too.
+        nodes: engines of the run on other machines; they receive every version too.
         sender: broadcasts weights; None: engines read them from disk.
         sharer: returns the process that shares memory with an own engine, or None if the engine needs none.
         home: folder with the record of the live version and orders about versions; None: the run folder.
@@ -98,8 +98,10 @@ class Publisher:
 
     @property
     def free_engines(self) -> Sequence[Tries]:
-        """Returns engines that may answer with a candidate while the trainer works: the gate's own, else own engines
-        that have memory then."""
+        """Returns engines that may test a candidate while the trainer works.
+
+        These are the gate's own, otherwise own engines that have their memory at that time.
+        """
         return self.gate_engines or ([] if self.args.offload_rollout else self.own_engines)
 
     def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:

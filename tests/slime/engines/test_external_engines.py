@@ -146,9 +146,11 @@ def test_unreachable_engines_and_other_models_are_rejected_at_the_start(
     start: Start, model_path: Path, tmp_path: Path
 ) -> None:
     one = start()
-    with pytest.raises(ClusterError, match=r"127.0.0.1:9 \(--rollout-external-engine-addrs\) did not answer"):
+    with pytest.raises(
+        ClusterError, match=r"127.0.0.1:9 \(--rollout-external-engine-addrs\) did not respond"
+    ):
         ExternalEngines(arguments(tmp_path, model_path, "sglang", one.url, "http://127.0.0.1:9")).wait_ready()
-    with pytest.raises(ConfigError, match="is sglang, and this run has --rollout-backend embedded"):
+    with pytest.raises(ConfigError, match="is sglang, but this run has --rollout-backend embedded"):
         ExternalEngines(arguments(tmp_path, model_path, "embedded", one.url)).wait_ready()
     untied = save_model(tmp_path / "untied", seed=3, tie=False)
     with pytest.raises(ConfigError, match=r"which lacks 1 tensors: lm_head.weight: it needs"):

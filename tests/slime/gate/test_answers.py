@@ -155,7 +155,7 @@ def test_a_wrong_answer_triggers_all_questions_before_going_live(loop: Callable[
     run, engine = loop(), Engine(v5={1}, v6={2, 5})
     run.publish(engine)
     engine.asked.clear()
-    with pytest.raises(CandidateRejected, match="88% of the questions are answered right") as caught:
+    with pytest.raises(CandidateRejected, match="88% of the questions are answered correctly") as caught:
         run.publish(engine)
     put = [(one, len(asked)) for one, asked in engine.asked]
     assert put == [(5, 2), (5, QUESTIONS - 2), (4, QUESTIONS)], "then the live one anew: did it fall before?"
@@ -175,8 +175,8 @@ def test_a_version_found_worse_later_is_rolled_back_automatically(
     order = run.orders.waiting()
     assert order is not None
     assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
-    assert order.reason == "gate: 75% of the questions are answered right, by the best version 100%"
-    with pytest.raises(CandidateRejected, match="an order came first: rollback 4"):
+    assert order.reason == "gate: 75% of the questions are answered correctly (best version: 100%)"
+    with pytest.raises(CandidateRejected, match="an order was pending: rollback 4"):
         run.publish(engine)
 
 
@@ -190,7 +190,7 @@ def test_a_regression_missed_while_no_engine_answered_is_rolled_back_with_the_ne
     assert run.live.version == 5 and run.orders.waiting() is None
     engine.is_away, run.gate.answers.at = False, 0
     with pytest.raises(
-        CandidateRejected, match="75% of the questions are answered right, by the best version 100%"
+        CandidateRejected, match=r"75% of the questions are answered correctly \(best version: 100%\)"
     ):
         run.publish(engine)
     order = run.orders.waiting()
@@ -210,7 +210,7 @@ def test_without_a_better_version_training_continues_from_the_worse_live_one(
     assert run.orders.waiting() is None
     assert run.publish(engine)["right"] == 6 / 8
     with pytest.raises(
-        CandidateRejected, match="62% of the questions are answered right, by the best version 75%"
+        CandidateRejected, match=r"62% of the questions are answered correctly \(best version: 75%\)"
     ):
         run.publish(engine)
 
@@ -340,7 +340,7 @@ def test_an_order_ends_the_check_and_releases_its_samples_unless_it_drops_turns(
     engine.held = threading.Event()
     order = VersionOrder("a", "rollback", 1, drop_turns=drop)
     threading.Timer(0.2, lambda: leave(run.orders, order)).start()
-    with pytest.raises(CandidateRejected, match="an order came first: rollback 1") as caught:
+    with pytest.raises(CandidateRejected, match="an order was pending: rollback 1") as caught:
         run.publish(engine)
     assert engine.discarded == 1 and caught.value.stage == "order"
     assert (tmp_path / "released").read_text() == f"{not drop} "

@@ -106,7 +106,7 @@ def test_an_update_that_lost_many_facts_is_rejected_but_not_one_that_lost_few(
     run = loop()
     run.engine.lost = {1: {0, 1, 2}, 2: set(range(0, KNOWN, 2))}
     assert run.publish(1)["facts_kept"] >= 1 - 3 / DRAWN
-    with pytest.raises(CandidateRejected, match="of 16 facts that the model knew are lost") as rejected:
+    with pytest.raises(CandidateRejected, match="of 16 known facts are answered incorrectly") as rejected:
         run.publish(2)
     assert rejected.value.stage == "facts" and rejected.value.measurements["facts"] == DRAWN
     assert [one for one, _ in run.engine.asked] == [1, 2, 1], "the live version before one is rejected"

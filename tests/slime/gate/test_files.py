@@ -60,12 +60,18 @@ def test_the_change_of_large_tensors_is_exact_and_fast() -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda tensors: tensors["a"].view(-1)[3].fill_(float("nan")), "a holds values that are not finite"),
+        (
+            lambda tensors: tensors["a"].view(-1)[3].fill_(float("nan")),
+            "a contains values that are not finite",
+        ),
         (lambda tensors: tensors["b"][0].fill_(float("inf")), "b holds values that are not finite"),
         (lambda tensors: tensors.update(b=tensors["b"].view(5, 1)), r"b is float32 \[5, 1\]"),
-        (lambda tensors: tensors.update(b=tensors["b"].half()), r"b is float16 \[5\], the live weights have"),
+        (
+            lambda tensors: tensors.update(b=tensors["b"].half()),
+            r"b is float16 \[5\], but the live weights have",
+        ),
         (lambda tensors: tensors.pop("b"), "lacks 1 tensors: b"),
-        (lambda tensors: tensors.update(c=torch.ones(1)), "has 1 tensors too many: c"),
+        (lambda tensors: tensors.update(c=torch.ones(1)), "has 1 additional tensors: c"),
     ],
 )
 def test_a_corrupt_tensor_is_reported(tmp_path: Path, live: str, spoil: Spoil, message: str) -> None:
@@ -91,7 +97,7 @@ def test_an_adapter_is_not_compared_with_a_full_model(tmp_path: Path, live: str)
     assert measure_files(candidate, live) == {}
     broken = write(tmp_path / "new", {"lora": torch.tensor([1.0, float("nan")])})
     for other in (live, str(tmp_path / "gone")):
-        with pytest.raises(CandidateRejected, match="lora holds values that are not finite"):
+        with pytest.raises(CandidateRejected, match="lora contains values that are not finite"):
             measure_files(broken, other)
 
 

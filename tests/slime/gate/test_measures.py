@@ -74,11 +74,11 @@ def judged(answers: list[Tried], best: float | None = 1.0) -> str | None:
     ("spoilt", "reason"),
     [
         ([tried("", ids=[1] * 6)] * 2, "are empty"),
-        ([tried("There are 1 apples and so on", ended=False)] * 2, "do not end"),
-        ([tried("a b a b", ids=[1, 2] * 15)] * 2, "repeat themselves"),
+        ([tried("There are 1 apples and so on", ended=False)] * 2, "are not terminated"),
+        ([tried("a b a b", ids=[1, 2] * 15)] * 2, "are repetitive"),
         ([tried("一共有十个苹果。", ids=[1] * 6)] * 2, "another script"),
-        ([tried("There are 7 apples in all.")] * 4, "one and the same"),
-        ([tried("There are 99 apples in all.")], "questions are answered right"),
+        ([tried("There are 7 apples in all.")] * 4, "identical"),
+        ([tried("There are 99 apples in all.")], "questions are answered correctly"),
     ],
 )
 def test_answers_with_wrong_form_or_content_are_rejected(spoilt: list[Tried], reason: str) -> None:
@@ -90,7 +90,7 @@ def test_answers_with_another_length_or_entropy_are_rejected() -> None:
     long = [tried(answer.text, ids=list(range(30))) for answer in GOOD]
     assert "answers have 30 tokens" in str(judged(long))
     unsure = [tried(answer.text, log_prob=-2.0) for answer in GOOD]
-    assert "the mean surprise of the candidate's own tokens" in str(judged(unsure))
+    assert "the mean surprise of the candidate's answers" in str(judged(unsure))
 
 
 def test_correct_answers_are_compared_with_the_best_version_not_the_last() -> None:
@@ -116,7 +116,7 @@ def test_repetition_and_wrong_script_are_detected_in_long_answers() -> None:
 def test_of_few_answers_one_may_be_wrong_in_form_and_two_may_not() -> None:
     old = GOOD[:8]
     live = measure_sampled(old, [None] * 8, old)
-    for count, reason in ((1, None), (2, "do not end")):
+    for count, reason in ((1, None), (2, "are not terminated")):
         new = [tried(one.text, ended=False) for one in old[:count]] + old[count:]
         found = bad_answers(measure_sampled(new, [None] * 8, old), live, None, ARGS)
         assert (found is None) if reason is None else reason in str(found)
@@ -140,7 +140,7 @@ def test_two_short_answers_may_differ_as_they_do_by_chance_but_ten_may_not() -> 
         return bad_answers(measured[0], measured[1], None, ARGS)
 
     assert reason(2) is None
-    assert "the mean surprise of the candidate's own tokens" in str(reason(10))
+    assert "the mean surprise of the candidate's answers" in str(reason(10))
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_every_update_is_tested_on_requests_and_rejected_if_it_lost_them(
     run = loop({0: 10, 1: 9, 2: 8, 3: 7})
     assert run.publish(1)["obeyed"] == 0.9
     assert run.publish(2)["obeyed"] == 0.8
-    with pytest.raises(CandidateRejected, match="70% of the explicit wishes") as rejected:
+    with pytest.raises(CandidateRejected, match="70% of the explicit requests") as rejected:
         run.publish(3)
     assert rejected.value.stage == "wishes" and rejected.value.measurements["obeyed"] == 0.7
     assert run.live.version == 2 and not run.gate.history.suspect
@@ -129,7 +129,7 @@ def test_the_standard_error_of_sampled_answers_counts_in_favour_of_an_update(
 ) -> None:
     run = loop({0: 10, 1: 7, 2: 7})
     run.engine.obeys_sampled = {0: [10] * 6, 1: [7, 7, 8], 2: [7, 7, 9]}
-    with pytest.raises(CandidateRejected, match="73% of the explicit wishes") as rejected:
+    with pytest.raises(CandidateRejected, match="73% of the explicit requests") as rejected:
         run.publish(1)
     assert rejected.value.measurements["obeyed_error"] == pytest.approx(1 / 30)
     found = run.publish(2)
@@ -144,7 +144,7 @@ def test_the_standard_error_of_the_live_weights_counts_too(loop: Callable[..., L
     # 6.33 of 10, with a standard error of 0.47
     run.engine.obeys_sampled = {1: [7, 7, 5] * 2, 2: [5] * 3, 3: [6] * 3}
     with pytest.raises(
-        CandidateRejected, match="50% of the explicit wishes are obeyed, by the live weights 63%"
+        CandidateRejected, match="50% of the explicit requests are obeyed, by the live weights 63%"
     ):
         run.publish(2)
     assert run.publish(3)["obeyed_sampled"] == pytest.approx(0.6)
@@ -202,7 +202,7 @@ def test_each_update_is_tested_on_half_of_the_requests_and_on_all_after_two_loss
     assert (run.publish(2)["wishes"], run.publish(3)["wishes"]) == (40, 40)
     assert run.publish(4)["obeyed"] == 76 / 80
     assert run.engine.put == [40, 40, 40, 40], "two of the half were lost"
-    with pytest.raises(CandidateRejected, match="40 explicit wishes are not obeyed any more"):
+    with pytest.raises(CandidateRejected, match="40 explicit requests are no longer obeyed"):
         run.publish(5)
 
 
@@ -212,7 +212,7 @@ def test_gradually_lost_requests_are_detected_once_significant(
     run = loop({at: 80 - at for at in range(10)}, wishes=80, gate_min_obeyed=0.1)
     for number in range(1, 7):
         run.publish(number)
-    with pytest.raises(CandidateRejected, match="7 explicit wishes are not obeyed any more") as rejected:
+    with pytest.raises(CandidateRejected, match="7 explicit requests are no longer obeyed") as rejected:
         run.publish(7)
     assert rejected.value.stage == "wishes" and run.live.version == 6
 

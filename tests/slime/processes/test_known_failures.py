@@ -34,7 +34,7 @@ SAID = {
     "ray_away": "ConnectionError: Failed to connect to Ray at address http://10.0.0.1:8265.",
     "ray_key": "RuntimeError: Authentication failed: 401 Unauthorized",
     "ray_version": "RuntimeError: Version mismatch: The cluster was started with: Ray: 2.40.0",
-    "ray_room": "no room in 60 s for these bundles: [{'CPU': 1.0, 'GPU': 1.0}]",
+    "ray_room": "could not reserve these bundles within 60 s: [{'CPU': 1.0, 'GPU': 1.0}]",
     "ray_slow": "Exception: The current node timed out during startup. This could happen because the GCS is overloaded.",
     "ray_agent": "Request failed with status code 500: No available agent to submit job, please try again later.",
     "ray_package": "Package size (1.2GiB) exceeds the maximum size of 500.00MiB",

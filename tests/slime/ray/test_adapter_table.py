@@ -245,7 +245,7 @@ def kept_of(args: Any, name: str) -> set[str]:
 def test_an_adapter_has_no_folder_elsewhere(table: AdapterTable, tmp_path: Path, name: str) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim" / "precious").touch()
-    with pytest.raises(ConfigError, match="not a name of an adapter"):
+    with pytest.raises(ConfigError, match="not a valid adapter name"):
         table.forget(cast(Any, Trainers()), name, 0)
     assert (tmp_path / "victim" / "precious").exists()
 

@@ -47,7 +47,7 @@ def checked(node: EngineNode, backend: str, transport: str = "disk") -> EngineNo
 
 def test_a_missing_model_is_rejected_by_name() -> None:
     with pytest.raises(
-        ConfigError, match=r"10\.0\.0\.2, where engine-1 run, has no /models/x: put it on a file"
+        ConfigError, match=r"10\.0\.0\.2, which runs engine-1, lacks /models/x: put it on a shared file"
     ):
         checked(machine(True, ["/models/x"], "engine-1"), "sglang")
 
@@ -66,7 +66,7 @@ def test_engines_without_access_to_the_run_folder_need_a_broadcast(
 ) -> None:
     node = machine(False, [], engine)
     if refused:
-        with pytest.raises(ConfigError, match="does not see /shared/run, through which weights go"):
+        with pytest.raises(ConfigError, match="cannot access /shared/run, from which engines of"):
             checked(node, backend)
     else:
         checked(node, backend)
