@@ -57,7 +57,7 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
         if missing:
             sys.exit(f"{missing} of {len(items)} prompts have no reply after {LIMIT_SECONDS:g} s")
         return {
-            item.id: Reply(prompts.tokenizer.decode(one.ids).strip(), ended=one.ids[-1] in prompts.stop_ids)
+            item.id: Reply(prompts.text(one.ids).strip(), ended=one.ids[-1] in prompts.stop_ids)
             for item, one in zip(items, answered, strict=True)
             if one and one.ids
         }
