@@ -20,8 +20,13 @@ _FORMS: Mapping[str, Pole] = {
     "brief": "short", "long": "long", "prose": "prose", "list": "list", "greeting": "greet",
     "no_greeting": "no_greeting",
 }  # fmt: skip
-_COUNTED = re.compile(r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|length)\b", re.IGNORECASE)
-"""Matches a complaint about the number of sentences or paragraphs."""
+_COUNTED = re.compile(
+    r"\b(?:one|two|few|\d|too much|at most|enough|exceeds?|length"
+    r"|(?:first|second|third|fourth|fifth|sixth|last|\d+(?:st|nd|rd|th)) (?:paragraph|sentence|line|page)"
+    r"|(?:three|four|five|six|seven|eight|nine|ten) (?:paragraphs|sentences|lines|pages))\b",
+    re.IGNORECASE,
+)
+"""Matches a complaint about the number of sentences or paragraphs, or about one of them."""
 
 
 def asked_pole(wish: str, answer: str) -> Pole | None:
@@ -32,7 +37,7 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     """
     plain = asked_plainly(wish)
     if plain is not None:
-        return plain
+        return None if plain in already_has(answer) else plain
     forms = forms_of(wish)
     if len(forms) == 1 and forms[0] in _FORMS and not _has(answer, _FORMS[forms[0]]):
         return _FORMS[forms[0]]
