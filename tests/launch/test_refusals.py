@@ -305,7 +305,7 @@ def test_port_and_run_folder_flags_override_their_variables(bare: Bare, taken: s
         ({"ACTOR_GPUS": "-1"}, "ACTOR_GPUS=-1: give a whole number"),
         ({"PRM_M": "0.5"}, "PRM_M=0.5: give a whole number of votes per turn"),
         ({"ROLLOUT_ARGS": "–lr 3"}, "'–lr' begins with a typographic dash"),
-        ({"ROLLOUT_ARGS": "lr 3"}, "unexpected argument 'lr'; every value needs its flag before it"),
+        ({"ROLLOUT_ARGS": "lr 3"}, "unexpected argument 'lr'; a value must follow its flag"),
         ({"MAX_TOKENS_PER_GPU": "many"}, "MAX_TOKENS_PER_GPU=many is not a valid int"),
         ({"MEM_FRACTION_STATIC": "80%"}, "80% is not a number (from the variable MEM_FRACTION_STATIC)"),
         ({"TRAIN_BACKEND": "deepspeed"}, "(from the variable TRAIN_BACKEND)"),

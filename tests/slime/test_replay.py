@@ -85,10 +85,10 @@ def test_replay_trains_without_engines_and_colocation_alternates() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"offload_train": True, "colocate": True}, "these train on the CPU"),
+        ({"offload_train": True, "colocate": True}, "trains on the CPU"),
         ({"offload_rollout": True}, "need --colocate"),
         ({"colocate": True, "rollout_num_gpus": 1}, "or neither"),
-        ({"debug_rollout_only": True, "debug_train_only": True}, "leave nothing to do"),
+        ({"debug_rollout_only": True, "debug_train_only": True}, "are exclusive"),
         ({"load_debug_rollout_data": "one.json"}, "needs {rollout_id}"),
         ({"load_debug_rollout_data_subsample": 0.0}, "above 0"),
         ({"train_timeout": -1.0}, "--train-timeout must be 0"),

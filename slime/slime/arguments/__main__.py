@@ -1,7 +1,7 @@
-"""`python -m slime.arguments` prints the help of all flags; with `--markdown` as tables for documents.
+"""Prints the help of all flags: `python -m slime.arguments`; with `--markdown` as tables for documentation.
 
-With a hook, as in `python -m slime.arguments --markdown --loss-spec-path my_loss.py:spec`: the tables of what its module
-declares, and in the help its flags too.
+With a hook, as in `python -m slime.arguments --markdown --loss-spec-path my_loss.py:spec`, it prints tables
+of the flags that the hook's module declares; the help then includes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from slime.plugins import plugin_modules
 
 
 def markdown() -> str:
-    """Returns one table a group: flag, type, default, environment, meaning; then the rejected flags with reasons."""
+    """Returns one table per group (flag, type, default, environment, meaning), and the rejected flags with
+    reasons."""
     lines = [
         "# Flags of slime",
         "",
@@ -40,7 +41,8 @@ def markdown() -> str:
 
 
 def markdown_of(paths: list[str]) -> str:
-    """Returns a table of the flags declared by hooks' modules, and of slime's flags that they add variables to."""
+    """Returns tables of the flags declared by hooks' modules, and of slime's flags that they add variables
+    to."""
     modules = plugin_modules(paths)
     own = [item for group in plugin_groups(modules) for item in flags_of(group)]
     more = plugin_variables(modules)

@@ -1,4 +1,4 @@
-"""Combines command line, environment, plug-ins and a YAML file to Arguments.
+"""Combines command line, environment, plug-ins and a YAML file into Arguments.
 
 Keys of `--custom-config-path` are flags, or values for a plug-in.
 """
@@ -47,13 +47,13 @@ class Completed(NamedTuple):
 def build_parser(
     groups: Sequence[type], prog: str | None = None, variables: Mapping[str, tuple[str, ...]] | None = None
 ) -> Parser:
-    """Returns a parser of all flags. It sets no defaults: flags that were not given are missing in the result.
+    """Returns a parser of all flags without defaults: flags that are not set are missing in the result.
 
     Args:
-        variables: more names of the environment, by flag.
+        variables: additional environment variables, by flag.
 
     Raises:
-        ConfigError: a group of a plug-in declares a flag that exists already.
+        ConfigError: a group of a plug-in declares a flag that already exists.
     """
     parser = Parser(prog=prog, add_help=False, argument_default=argparse.SUPPRESS)
     for group in groups:
@@ -64,7 +64,7 @@ def build_parser(
                     section.add_argument(*item.options, **options_of(item))
                 except argparse.ArgumentError as error:
                     raise ConfigError(
-                        f"plug-in {group.__module__} declares a flag that exists already: {error}"
+                        f"plug-in {group.__module__} declares a flag that already exists: {error}"
                     ) from error
     return parser
 
@@ -81,7 +81,7 @@ def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] |
 
 
 def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
-    """Adds the flags that a plug-in may redefine, unless it has."""
+    """Adds the flags that a plug-in may redefine, unless it has redefined them."""
     for item in (item for item in flags if item.yields):
         with contextlib.suppress(argparse.ArgumentError):
             parser.add_argument(*item.options, **options_of(item), default=argparse.SUPPRESS)
@@ -90,7 +90,7 @@ def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -
 def read_values(
     argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None
 ) -> dict[str, Any]:
-    """Returns the values of all flags, including plug-ins': the command line overrides the environment, which
+    """Returns the values of all flags, including plug-ins'. Command line overrides environment, which
     overrides defaults.
 
     Raises:
@@ -125,7 +125,7 @@ def _add_help(parser: Parser, groups: Sequence[type], prog: str | None) -> None:
         prog=prog,
         add_help=False,
         usage="%(prog)s [FLAG VALUE]...",
-        epilog="--help-all shows every flag, with those of the plug-ins that the command line names.",
+        epilog="--help-all shows every flag, including those of the plug-ins on the command line.",
     )
     for group in groups:
         if shown := [item for item in all_flags([group]) if item.main]:
@@ -159,7 +159,7 @@ def complete_parser(
 def _without_what_others_turn_off(
     flags: Sequence[Flag], values: dict[str, Any], parsed: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Removes values from the environment that a command-line flag makes irrelevant; the flag wins silently."""
+    """Removes environment values that a command-line flag makes irrelevant, without an error."""
     for item in flags:
         if item.env_unless and parsed.get(item.env_unless):
             values[item.name] = item.default
@@ -167,7 +167,7 @@ def _without_what_others_turn_off(
 
 
 def _quietly(parser: Parser) -> Parser:
-    """Returns a parser of the same flags without errors, to find the plug-ins first."""
+    """Returns a parser of the same flags without errors, for finding the plug-ins first."""
     return Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[parser])
 
 
@@ -189,26 +189,27 @@ OTHER_WORDS = {
     "--steps": "--num-rollout",
     "--temperature": "--rollout-temperature",
 }
-"""Flag names of other trainers, and slime's flags with the same meaning."""
+"""Flag names of other trainers, and slime's equivalent flags."""
 
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     if word[:1] in "\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}":
         return f"{word!r} begins with a typographic dash; write --{word.lstrip(word[0] + '-')}"
     if not word.startswith("-"):
-        return f"unexpected argument {word!r}; every value needs its flag before it"
+        return f"unexpected argument {word!r}; a value must follow its flag"
     name = word.split("=", 1)[0]
     return f"unknown flag {name}; {suggestion(word, parser, OTHER_WORDS) or '--help-all lists all flags'}"
 
 
 def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
-    """Returns the values of the file by name; they override the command line, as in the original slime. {} without a
-    file.
+    """Returns the values of the file by name; they override the command line, as in the original slime. {}
+    without one.
 
     Dashes in keys become underscores. Keys that are not flags become attributes of the arguments.
 
     Raises:
-        ConfigError: no such file, no YAML, not a mapping, or a value that its flag cannot take.
+        ConfigError: the file is missing, invalid YAML or not a mapping, or a value does not have its flag's
+            type.
     """
     if path is None:
         return {}
@@ -218,16 +219,17 @@ def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text())
     except OSError as error:
-        raise ConfigError(f"--custom-config-path {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read --custom-config-path {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"--custom-config-path {path} is not YAML: {' '.join(str(error).split())}"
+            f"--custom-config-path {path} is not valid YAML: {' '.join(str(error).split())}"
         ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"--custom-config-path {path} must map names to values, not contain a {type(content).__name__}"
+            f"--custom-config-path {path} must be a mapping of names to values, not a "
+            f"{type(content).__name__}"
         )
     by_name = {item.name: item for item in flags}
     values: dict[str, Any] = {}
@@ -245,5 +247,5 @@ def _typed(item: Flag, value: object, path: str) -> Any:
         several = value if isinstance(value, list) else [value]
         return [one for each in several for one in convert(item, where, str(each))]
     if isinstance(value, dict | list):
-        raise ConfigError(f"{where} must be one {item.type.__name__}, not a {type(value).__name__}")
+        raise ConfigError(f"{where} must be a single {item.type.__name__}, not a {type(value).__name__}")
     return convert(item, where, str(value))

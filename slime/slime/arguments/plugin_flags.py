@@ -1,4 +1,4 @@
-"""Flags of plug-ins: the module of a hook may declare groups, more variables, or `add_arguments`.
+"""Flags of plug-ins: the module of a hook may declare groups, variables, or `add_arguments`.
 
 FLAGS = (MyFlags,)                                  dataclasses of `claw_base.settings.declare.flag`
 VARIABLES = {"distill_topk": ("MY_TOPK",)}          more names of the environment for slime's own flags
@@ -19,7 +19,7 @@ from slime.plugins import plugin_modules
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
-    """Returns the paths of the hooks, in the order of the table of hooks."""
+    """Returns the paths of the hooks, in order of the table of hooks."""
     paths: list[str] = []
     for name in HOOKS:
         value = values.get(name) or []
@@ -48,10 +48,10 @@ def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]
 
 
 def add_plugin_flags(parser: argparse.ArgumentParser, modules: Sequence[ModuleType]) -> None:
-    """Lets the modules of all hooks add flags, calling each function once.
+    """Calls `add_arguments` of all hooks' modules, each once.
 
     Raises:
-        ConfigError: a flag that exists already.
+        ConfigError: a flag already exists.
     """
     parser.argument_default = None
     done: list[Callable[[argparse.ArgumentParser], None]] = []
@@ -64,5 +64,5 @@ def add_plugin_flags(parser: argparse.ArgumentParser, modules: Sequence[ModuleTy
             add_arguments(parser)
         except argparse.ArgumentError as error:
             raise ConfigError(
-                f"plug-in {module.__name__} declares a flag that exists already: {error}"
+                f"plug-in {module.__name__} declares a flag that already exists: {error}"
             ) from error

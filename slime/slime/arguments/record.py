@@ -1,4 +1,4 @@
-"""`RUN_DIR/arguments.json`: the final value of every flag of a run, whatever its source."""
+"""`RUN_DIR/arguments.json`: the final value of every flag of a run, from any source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = ("api_key", "wandb_key", "password")
 
 
 def write_arguments(run_dir: Path, args: Arguments) -> None:
-    """Writes the arguments of a starting driver, except services' keys."""
+    """Writes the arguments of a starting driver, without keys of services."""
     values = {name: value for name, value in vars(args).items() if not name.endswith(SECRET)}
     write_text(run_dir / FILE, json.dumps(values, indent=1, sort_keys=True, default=str) + "\n")
 
@@ -28,7 +28,7 @@ def read_arguments(run_dir: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise ConfigError(f"cannot read {path}: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} contains no arguments: an object of flags and values is expected")
+        raise ConfigError(f"{path} must contain a JSON object of flags and values")
     return values

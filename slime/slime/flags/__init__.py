@@ -1,4 +1,4 @@
-"""All flags of the trainer, typed, one group a file.
+"""All flags of the trainer, typed, one group per file.
 
 All other packages use these groups in annotations, so this one imports none of them except `errors`.
 """

@@ -33,7 +33,7 @@ class AdvantageArguments:
                 advantage_estimator=("gspo", "cispo"),
                 loss_type="custom_loss",
                 without=["loss_spec_path"],
-                text="{flag} {value} names a policy loss too, but the loss is a custom one; use grpo",
+                text="{flag} {value} also selects a policy loss, but the loss is a custom one; use grpo",
             ),
             excludes(
                 "normalize_advantages",
@@ -48,8 +48,8 @@ class AdvantageArguments:
             excludes(
                 "custom_advantage_function_path",
                 advantage_estimator="ppo",
-                text="--custom-advantage-function-path takes the place of ppo's advantages, and its "
-                "critic would have nothing to learn; drop one of the two",
+                text="--custom-advantage-function-path replaces ppo's advantages, so its critic would "
+                "learn nothing; drop one of the two",
             ),
             excludes(
                 "disable_compute_advantages_and_returns",
@@ -61,7 +61,7 @@ class AdvantageArguments:
     )
     custom_advantage_function_path: str | None = flag(
         None,
-        'f(args, rollout_data), which sets rollout_data["advantages"], instead of the estimator',
+        'f(args, rollout_data) that sets rollout_data["advantages"]; replaces the estimator',
         rules=[NOT_FOR_SFT],
     )
     disable_compute_advantages_and_returns: bool = flag(
@@ -101,7 +101,7 @@ class AdvantageArguments:
             NOT_FOR_SFT,
             excludes(
                 "kl_loss_coef",
-                text="--kl-coef and --kl-loss-coef are two ways to the same end; drop one of them",
+                text="--kl-coef and --kl-loss-coef both penalize the KL divergence; drop one of them",
             ),
             needs(
                 advantage_estimator=SHAPED,
@@ -124,7 +124,8 @@ class AdvantageArguments:
     )
     use_opd: bool = flag(
         False,
-        "on-policy distillation: advantages also follow the teacher_log_probs of samples that have them",
+        "on-policy distillation: add the teacher's log-probs to advantages, for samples with "
+        "teacher_log_probs",
         rules=[NOT_FOR_SFT],
     )
     opd_kl_coef: float = flag(

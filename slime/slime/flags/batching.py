@@ -1,4 +1,4 @@
-"""Flags: how a rollout is cut into steps and micro-batches."""
+"""Flags: division of a rollout into steps and micro-batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class BatchArguments:
 
     global_batch_size: int | None = flag(
         None,
-        "trajectories of one optimizer step, not samples (default: from --num-steps-per-rollout, else all)",
+        "trajectories (not samples) per optimizer step (default: from --num-steps-per-rollout, else all)",
         least=1,
         main=True,
     )
     num_steps_per_rollout: int | None = flag(
-        None, "optimizer steps of a full rollout; sets --global-batch-size", least=1
+        None, "optimizer steps per full rollout; sets --global-batch-size", least=1
     )
     trim_to_global_batch: bool = flag(
         False, "drop samples beyond full steps, instead of training a smaller last step"
@@ -26,7 +26,7 @@ class BatchArguments:
     use_dynamic_batch_size: bool = flag(True, "pack micro-batches by tokens; otherwise count samples")
     max_tokens_per_gpu: int = flag(
         8192,
-        "maximum tokens of a packed micro-batch; a longer sample gets its own",
+        "maximum tokens of a packed micro-batch; a longer sample gets a separate one",
         env=("MAX_TOKENS_PER_GPU",),
         least=1,
         main=True,
@@ -50,4 +50,4 @@ class BatchArguments:
         least=1,
         also=-1,
     )
-    balance_data: bool = flag(False, "spread micro-batches over training processes by their tokens")
+    balance_data: bool = flag(False, "balance micro-batches over training processes by tokens")

@@ -18,9 +18,9 @@ class ClusterArguments:
         "training backend: FSDP2 on the Hugging Face model, megatron-core, or a service (--rented-service)",
         main=True,
     )
-    actor_num_nodes: int = flag(1, "machines that train", least=1)
+    actor_num_nodes: int = flag(1, "number of training machines", least=1)
     actor_num_gpus_per_node: int = flag(
-        0, "GPUs that train on each machine; 0 trains on the CPU", least=0, main=True
+        0, "training GPUs per machine; 0 trains on the CPU", least=0, main=True
     )
     num_train_processes: int = flag(
         1,
@@ -36,15 +36,14 @@ class ClusterArguments:
     train_threads: int = flag(1, "CPU threads per training process", least=1)
     use_idle_processors: bool = flag(
         False,
-        "engines and training processes on the CPU use idle processors beyond --engine-threads and --train-threads",
+        "let engines and training processes on the CPU use idle processors beyond "
+        "--engine-threads and --train-threads",
     )
-    train_nice: int = flag(
-        5, "increase of the niceness of training processes that use the CPU, 0 to 19", least=0
-    )
-    trainer_max_restarts: int = flag(10, "restarts of dead training processes", least=0)
+    train_nice: int = flag(5, "niceness increment of training processes on the CPU, 0 to 19", least=0)
+    trainer_max_restarts: int = flag(10, "maximum restarts of dead training processes", least=0)
     fsdp_cpu_offload: bool = flag(
         False,
-        "keep fp32 weights, gradients and optimizer states in CPU memory, and update them there",
+        "keep fp32 weights, gradients and optimizer states in CPU memory, and run the optimizer there",
         aliases=("--optimizer-cpu-offload", "--offload-optimizer-state"),
         rules=[on_gpus("moves weights and optimizer states from GPUs to CPU memory")],
     )

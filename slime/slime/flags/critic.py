@@ -21,10 +21,10 @@ class CriticArguments:
         rules=[OF_CRITIC],
     )
     value_clip: float = flag(
-        0.2, "largest change of a value within one rollout that reduces the loss", above=0, rules=[OF_CRITIC]
+        0.2, "clip range of value changes within one rollout", above=0, rules=[OF_CRITIC]
     )
     critic_lr: float | None = flag(
-        None, "highest learning rate of the critic (default: --lr)", least=0, rules=[OF_CRITIC]
+        None, "peak learning rate of the critic (default: --lr)", least=0, rules=[OF_CRITIC]
     )
     critic_load: str | None = flag(
         None,
@@ -32,5 +32,5 @@ class CriticArguments:
         rules=[OF_CRITIC],
     )
     num_critic_only_steps: int = flag(
-        0, "number of first rollouts that train only the critic", least=0, rules=[OF_CRITIC]
+        0, "number of initial rollouts that train only the critic", least=0, rules=[OF_CRITIC]
     )

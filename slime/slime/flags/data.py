@@ -1,4 +1,4 @@
-"""Flags: prompts and how they are read."""
+"""Flags: prompts and how they are loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from claw_base.settings.declare import excludes, flag, needs
 from slime.flags.shared import BUFFERED_SOURCE, FINE_TUNING, GENERATING, PLAIN_SOURCE, SOURCES
 
-COUNTS_PASSES = "{flag} counts passes over --prompt-data; give --num-rollout instead"
+COUNTS_PASSES = "{flag} counts passes over --prompt-data; use --num-rollout instead"
 READ_BY_BUFFER = f"{{flag}} would change nothing: it is read by {BUFFERED_SOURCE}; drop it"
 
 
@@ -25,14 +25,14 @@ class DataArguments:
             excludes(
                 "disable_rollout_global_dataset",
                 without=["load_debug_rollout_data"],
-                text="{flag} is not read with --disable-rollout-global-dataset; drop one of them",
+                text="{flag} is not used with --disable-rollout-global-dataset; drop one of them",
             )
         ],
         main=True,
     )
     data_source_path: str = flag(BUFFERED_SOURCE, "class(args) that provides prompts")
     disable_rollout_global_dataset: bool = flag(
-        False, "no prompt data set, for a rollout function with its own source"
+        False, "use no prompt data set, for a rollout function with its own source"
     )
     input_key: str = flag("input", "column with the prompt: a text, or a list of chat messages")
     label_key: str | None = flag(None, "column with the reference answer")
@@ -63,7 +63,7 @@ class DataArguments:
     rollout_seed: int = flag(42, "seed of the order of prompts and of all sampled answers")
     num_epoch: int | None = flag(
         None,
-        "passes over --prompt-data; sets --num-rollout if that is not given (full batches only)",
+        "passes over --prompt-data; sets --num-rollout if not set (full batches only)",
         least=1,
         rules=[
             excludes("disable_rollout_global_dataset", text=COUNTS_PASSES),

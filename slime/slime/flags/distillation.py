@@ -1,4 +1,4 @@
-"""Flags: learning from a teacher, and from samples that older weights wrote."""
+"""Flags: distillation from a teacher, and samples of older weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from claw_base.settings.declare import excludes, flag, needs
 
-OWN_FUNCTION = "{flag} {value} needs --use-tis without a function of its own"
+OWN_FUNCTION = "{flag} {value} needs --use-tis without a custom function"
 
 
 @dataclass
@@ -27,9 +27,9 @@ class DistillationArguments:
         aliases=("--opd-teacher-load", "--prm-teacher-load"),
         main=True,
     )
-    distill_topk: int = flag(0, "most likely ids per position to compare")
+    distill_topk: int = flag(0, "number of likely ids compared per position")
     distill_subset_mode: Literal["student", "teacher", "overlap"] | None = flag(
-        None, "most likely ids to compare: of student, teacher, or common to both (default: by loss)"
+        None, "whose likely ids are compared: of student, teacher, or common to both (default: by loss)"
     )
     hint_selection: Literal["shortest", "token_optimal", "sequence_optimal"] = flag(
         "shortest",
@@ -41,7 +41,7 @@ class DistillationArguments:
         "classifier-free guidance: factor on hinted minus plain log-probs of the teacher; 1: off",
         least=1,
     )
-    hint_m: int | None = flag(None, "most hints used per sample, the shortest ones", least=1)
+    hint_m: int | None = flag(None, "maximum hints per sample, shortest first", least=1)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class StalenessArguments:
             excludes(
                 loss_type="custom_loss",
                 without=["loss_spec_path"],
-                text="{flag} does not reach into a custom loss; drop it",
+                text="{flag} has no effect on a custom loss; drop it",
             )
         ],
     )
@@ -69,11 +69,11 @@ class StalenessArguments:
     )
     tis_spans: Literal["all", "older"] = flag(
         "all",
-        "correct all tokens by --use-tis, or only those of older weights",
+        "tokens corrected by --use-tis: all, or only those of older weights",
         rules=[needs("use_tis", text=OWN_FUNCTION), excludes("custom_tis_function_path", text=OWN_FUNCTION)],
     )
     logprob_gap_alarm: float = flag(
         0.05,
-        "log-prob difference of trainer and engine, nats per token, from which to warn; 0: never",
+        "warn if log-probs of trainer and engine differ by more than this many nats per token; 0: never",
         least=0,
     )

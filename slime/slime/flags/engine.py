@@ -19,10 +19,10 @@ class EngineArguments:
     )
     engine_python: str | None = flag(
         None,
-        "Python with SGLang or vLLM, one variable each (default: this one)",
+        "Python with SGLang or vLLM; each has its own variable (default: this one)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
-    rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0, main=True)
+    rollout_num_gpus: int = flag(0, "total GPUs of the engines; 0 serves on the CPU", least=0, main=True)
     rollout_num_gpus_per_engine: int = flag(
         1,
         "GPUs per engine (SGLang: --tp-size, vLLM: --tensor-parallel-size)",
@@ -43,31 +43,37 @@ class EngineArguments:
     )
     rollout_external_engine_addrs: list[str] = flag(
         [],
-        "addresses of existing engines, HOST:PORT, with access to the weights' folder (else "
+        "addresses of external engines, HOST:PORT, with access to the weights' folder (else "
         "--update-weight-transport nccl)",
         rules=[
             excludes(
                 "rollout_num_gpus",
-                text="--rollout-num-gpus {rollout_num_gpus}: the engines of {flag} have GPUs of their "
-                "own; set it to 0 (ROLLOUT_GPUS=0)",
+                text="--rollout-num-gpus {rollout_num_gpus}: the engines of {flag} have their own "
+                "GPUs; set it to 0 (ROLLOUT_GPUS=0)",
             ),
             excludes(
                 "engine_port",
-                text="--engine-port {engine_port} is of engines that slime starts, and {flag} names others",
+                text=(
+                    "--engine-port {engine_port} applies to engines started by slime, but {flag} "
+                    "lists external ones"
+                ),
             ),
             excludes(
                 "colocate",
-                text="--colocate shares GPUs with engines that slime starts, and {flag} names others; drop one",
+                text=(
+                    "--colocate shares GPUs with engines started by slime, but {flag} lists external "
+                    "ones; drop one"
+                ),
             ),
         ],
     )
     rollout_external: bool = flag(
         False,
-        "use engines run by others; needs --rollout-external-engine-addrs",
+        "use external engines; needs --rollout-external-engine-addrs",
         rules=[
             needs(
                 "rollout_external_engine_addrs",
-                text="{flag}: name the engines with --rollout-external-engine-addrs HOST:PORT ...",
+                text="{flag}: list the engines with --rollout-external-engine-addrs HOST:PORT ...",
             )
         ],
     )
@@ -90,7 +96,7 @@ class EngineArguments:
                 "colocate",
                 update_weight_transport="nccl",
                 text="{flag} {value}: with --colocate engine and trainer share a GPU, which NCCL does "
-                "not join to itself; use tensor, or drop one of them",
+                "not support; use tensor, or drop one of them",
             ),
         ],
     )
@@ -102,8 +108,8 @@ class EngineArguments:
     )
     weight_probe_limit: float | None = flag(
         None,
-        "largest mean difference of log-probs between SGLang or vLLM and the trainer, in nats (default: by dtype, "
-        "0.1 in bfloat16)",
+        "maximum mean difference of log-probs between SGLang or vLLM and the trainer, in nats "
+        "(default: by dtype, 0.1 in bfloat16)",
         least=0,
         rules=[
             needs(
@@ -113,7 +119,7 @@ class EngineArguments:
         ],
     )
     engine_port: int = flag(
-        0, "port of the first engine; others use the next ones; 0: free ports", least=0, most=65535
+        0, "port of the first engine; others use the following ports; 0: free ports", least=0, most=65535
     )
     engine_threads: int = flag(1, "CPU threads per engine", least=1)
     context_length: int | None = flag(
@@ -126,13 +132,13 @@ class EngineArguments:
     )
     max_running_requests: int | None = flag(
         None,
-        "concurrent requests per engine (default: 64; SGLang and vLLM: their own)",
+        "maximum concurrent requests per engine (default: 64; SGLang and vLLM: their own)",
         aliases=("--sglang-max-running-requests",),
         least=1,
     )
     chunked_prefill_size: int | None = flag(
         None,
-        "prompt tokens processed between two decode steps (default: 512; SGLang and vLLM: their own)",
+        "maximum prompt tokens between two decode steps (default: 512; SGLang and vLLM: their own)",
         aliases=("--sglang-chunked-prefill-size",),
         least=1,
     )
@@ -144,7 +150,7 @@ class EngineArguments:
         env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
     )
     prm_num_gpus: int = flag(
-        0, "GPUs of all engines of the judge model (--prm-model-path); 0: start none", least=0
+        0, "total GPUs of the judge model's engines (--prm-model-path); 0: start none", least=0
     )
     prm_num_gpus_per_engine: int = flag(
         1,
@@ -154,7 +160,7 @@ class EngineArguments:
     )
     prm_context_length: int | None = flag(
         None,
-        "limit on question plus reply in a judge engine (default: --context-length)",
+        "maximum tokens of question plus reply in a judge engine (default: --context-length)",
         env=("PRM_CONTEXT_LENGTH",),
         least=1,
         unit="tokens",

@@ -1,4 +1,4 @@
-"""Flags: evaluation while training."""
+"""Flags: evaluation during training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slime.flags.shared import DEFAULT_ROLLOUT, FINE_TUNING
 
 EVALUATED = needs(
     "eval_interval",
-    text="{flag} would change nothing: it is used every --eval-interval rollouts; set that too",
+    text="{flag} has no effect without --eval-interval; set both",
 )
 
 
@@ -19,13 +19,16 @@ class EvaluationArguments:
 
     eval_interval: int | None = flag(
         None,
-        "rollouts between two evaluations (default: never)",
+        "rollouts between evaluations (default: never)",
         least=1,
         rules=[
             excludes(
                 rollout_function_path=FINE_TUNING,
                 without=["eval_function_path"],
-                text=f"supervised fine-tuning generates nothing to evaluate; give --eval-function-path {DEFAULT_ROLLOUT}",
+                text=(
+                    "supervised fine-tuning has no answers to evaluate; set --eval-function-path "
+                    f"{DEFAULT_ROLLOUT}"
+                ),
             ),
             excludes(
                 "debug_train_only",
@@ -36,7 +39,7 @@ class EvaluationArguments:
         main=True,
     )
     eval_prompt_data: list[str] = flag(
-        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on", rules=[EVALUATED], main=True
+        [], "NAME FILE [NAME FILE ...]: evaluation data sets", rules=[EVALUATED], main=True
     )
     eval_config: str | None = flag(
         None,
@@ -62,8 +65,8 @@ class EvaluationArguments:
     eval_input_key: str | None = flag(None, "column with the prompt")
     eval_label_key: str | None = flag(None, "column with the reference answer")
     eval_tool_key: str | None = flag(None, "column with tool definitions")
-    eval_reward_key: str | None = flag(None, "name of the reward that is reported as the score")
+    eval_reward_key: str | None = flag(None, "name of the reward reported as the score")
     log_passrate: bool = flag(
         False,
-        "log passrate/*: pass@k of training groups, counting rewards of 1 or more",
+        "log passrate/*: pass@k of training groups, with rewards of 1 or more as passes",
     )

@@ -1,4 +1,4 @@
-"""Flags: what a candidate must pass before it goes live, and which versions stay on disk."""
+"""Flags: checks of a candidate before it goes live, and versions kept on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from claw_base.settings.declare import flag
 
 @dataclass
 class GateArguments:
-    """Gate: checks every update between its export and the switch; rejected updates answer no requests."""
+    """Gate: checks every update between its export and the switch; rejected updates serve no requests."""
 
     gate: bool = flag(
         False,
@@ -19,31 +19,31 @@ class GateArguments:
     )
     gate_max_change: float = flag(
         0.1,
-        "largest relative weight change per update, adapted to accepted ones; larger updates are scaled down",
+        "maximum relative weight change per update, adapted to accepted ones; larger updates are scaled down",
         above=0,
     )
     gate_max_kl: float = flag(
         0.1,
-        "largest KL from live weights to candidate, nats per token; larger updates are scaled down",
+        "maximum KL from live weights to candidate, nats per token; larger updates are scaled down",
         above=0,
     )
     gate_max_canary_loss: float = flag(
-        0.1, "largest mean decrease of the log-prob of liked answers, nats per token", above=0
+        0.1, "maximum mean decrease of the log-prob of liked answers, nats per token", above=0
     )
     gate_max_wrong: float = flag(
         0.04,
-        "share of --gate-data questions that may be wrong beyond the best version",
+        "allowed decrease of the share of correct answers to --gate-data questions, from the best version",
         least=0,
     )
     gate_min_obeyed: float = flag(
         0.8,
-        "share of the wishes obeyed by the best version that each update must obey",
+        "minimum share of obeyed requests, relative to the best version",
         least=0,
         most=1,
     )
     gate_false_alarms: float = flag(
         0.02,
-        "false-alarm rate of the paired tests: half for wishes, a quarter each for questions and facts",
+        "false-alarm rate of the paired tests: half for requests, a quarter each for questions and facts",
         above=0,
         most=0.5,
     )
@@ -60,11 +60,13 @@ class GateArguments:
     gate_answer_tokens: int = flag(160, "maximum tokens of a candidate's answer in a check", least=1)
     gate_engine: str = flag(
         "auto",
-        "engine of the checks: serving (second weights), cpu, HOST:PORT (spare), auto (serving, cpu or none)",
+        "engine for the checks: serving (second weights), cpu, HOST:PORT (spare), auto (serving, "
+        "cpu or none)",
     )
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",
-        "after a rejection, skip the batch; lower-lr: halve the learning rate if another one follows",
+        "action after a rejection: skip the batch; lower-lr: also halve the learning rate if "
+        "another one follows",
     )
     gate_adapt_lr: bool = flag(
         False,
@@ -77,10 +79,9 @@ class GateArguments:
     )
     keep_versions: int = flag(
         0,
-        "versions kept for rollback, newest and pinned first; 0: --keep-checkpoints and "
-        "--keep-weights decide",
+        "versions kept for rollback, newest and pinned first; 0: as --keep-checkpoints and --keep-weights",
         least=0,
     )
     on_weights_rejected_path: str | None = flag(
-        None, "f(args, rollout_id, version, rejection), called when the gate has rejected an update"
+        None, "f(args, rollout_id, version, rejection), called after the gate has rejected an update"
     )

@@ -12,7 +12,7 @@ class HookArguments:
     """Hooks between rollout and training."""
 
     custom_reward_post_process_path: str | None = flag(
-        None, "f(args, samples) -> (raw rewards, rewards), instead of normalising rewards in groups"
+        None, "f(args, samples) -> (raw rewards, rewards); replaces normalisation in groups"
     )
     custom_convert_samples_to_train_data_path: str | None = flag(
         None, "f(args, samples) -> training data: dict of lists, one entry per sample"

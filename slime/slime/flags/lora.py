@@ -9,14 +9,14 @@ from slime.flags.shared import FINE_TUNING, GENERATING, not_by_megatron, on_gpus
 
 DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 NOT_BY_ADAPTER = {
-    "load_in_4bit": "engines serve the base as it is stored, and adapters would be trained on another one",
-    "lora_modules_to_save": "engines add low-rank factors alone to the base",
-    "load": "every adapter begins as one that changes nothing, or from --adapter-parent",
-    "colocate": "engines and trainer would take turns for each adapter",
-    "async_save": "an adapter is complete on disk before the next one is trained",
+    "load_in_4bit": "engines serve the stored base, but adapters would be trained on another one",
+    "lora_modules_to_save": "engines add only low-rank factors to the base",
+    "load": "new adapters have no effect, or start from --adapter-parent",
+    "colocate": "engines and trainer would alternate for each adapter",
+    "async_save": "an adapter must be complete on disk before the next one is trained",
     "ref_update_interval": "the reference is the frozen base",
 }
-"""Flags that --train-adapters does not go with, and why."""
+"""Flags that cannot be combined with --train-adapters, with reasons."""
 
 
 @dataclass
@@ -32,18 +32,21 @@ class LoraArguments:
     )
     train_adapters: str | None = flag(
         None,
-        "train adapters on a frozen base, each from its own conversations: per-key (one for each named client key),"
-        " or names, separated by commas",
+        "train adapters on a frozen base, each from its own conversations: per-key (one per "
+        "named client key), or comma-separated names",
         env=("TRAIN_ADAPTERS",),
         rules=[
-            needs(train_backend="fsdp", text="{flag} needs --train-backend fsdp: others hold one adapter"),
+            needs(
+                train_backend="fsdp",
+                text="{flag} needs --train-backend fsdp: other backends hold only one adapter",
+            ),
             needs(rollout_backend="embedded", text="{flag} needs --rollout-backend embedded"),
             excludes(
                 rollout_function_path=(*GENERATING, FINE_TUNING),
-                text="{flag} needs a --rollout-function-path that names the adapter of a batch",
+                text="{flag} needs a --rollout-function-path that sets the adapter of a batch",
             ),
             *(
-                excludes(name, text=f"{{flag}} does not go with {option(name)}: {reason}")
+                excludes(name, text=f"{{flag}} cannot be combined with {option(name)}: {reason}")
                 for name, reason in NOT_BY_ADAPTER.items()
             ),
             excludes(
@@ -54,7 +57,7 @@ class LoraArguments:
     )
     adapter_parent: str | None = flag(
         None,
-        "start new adapters from the weights of this adapter's checkpoint (default: as ones that change nothing)",
+        "initialize new adapters from this adapter's checkpoint (default: adapters without effect)",
         unit="path",
         rules=[needs("train_adapters", text="{flag} needs --train-adapters")],
     )
@@ -63,19 +66,19 @@ class LoraArguments:
         "QLoRA: keep the frozen base in 4 bits (NF4, bitsandbytes); needs a GPU",
         aliases=("--qlora",),
         rules=[
-            on_gpus("computes with bitsandbytes' GPU kernels"),
+            on_gpus("uses bitsandbytes' GPU kernels"),
             excludes(
                 "ref_update_interval",
-                text="--ref-update-interval cannot write into a model in 4 bits; drop {flag}",
+                text="--ref-update-interval cannot write into a 4-bit model; drop {flag}",
             ),
-            not_by_megatron("its matrices are not kept in 4 bits"),
+            not_by_megatron("it does not support 4-bit matrices"),
         ],
         main=True,
     )
     lora_rank: int | None = flag(None, f"rank of the adapters (default: {DEFAULT_RANK})", least=1, main=True)
     lora_alpha: float | None = flag(
         None,
-        f"adapters are scaled by this value divided by their rank (default: {DEFAULT_ALPHA:g})",
+        f"scale of adapters: this value divided by their rank (default: {DEFAULT_ALPHA:g})",
         above=0,
         main=True,
     )
@@ -84,10 +87,10 @@ class LoraArguments:
     )
     lora_target_modules: str | None = flag(
         None,
-        "linear modules with adapters, separated by commas (default: all except the output head)",
+        "comma-separated linear modules with adapters (default: all except the output head)",
     )
     lora_modules_to_save: str | None = flag(
         None,
-        "modules to train fully in addition to the adapters, separated by commas (default: none)",
-        rules=[not_by_megatron("adapters alone are trained with it")],
+        "comma-separated modules to train fully in addition to the adapters (default: none)",
+        rules=[not_by_megatron("only adapters are trained with it")],
     )

@@ -1,4 +1,4 @@
-"""Flags: the loss that is minimised."""
+"""Flags: the loss."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OF_TIS = needs(
     text="--tis-mode, --tis-clip, --tis-clip-low and --custom-tis-function-path need --use-tis",
 )
 NOTHING_TO_WEIGH = (
-    "{flag} makes the engine's log-probs the old ones; there is nothing left to weigh, so drop --use-tis and "
-    "--get-mismatch-metrics"
+    "{flag} uses the engine's log-probs as old ones, so all importance weights are 1; drop "
+    "--use-tis and --get-mismatch-metrics"
 )
 
 
@@ -30,9 +30,9 @@ class LossArguments:
 
     loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
         "policy_loss",
-        "clipped policy gradient, likelihood, or a custom loss: --loss-spec-path or "
+        "clipped policy gradient, supervised fine-tuning, or a custom loss: --loss-spec-path or "
         "--custom-loss-function-path",
-        instead="the loss of a method is named by --loss-spec-path, see the README of the method's folder",
+        instead="the loss of a method is selected by --loss-spec-path, see the README of the method's folder",
         rules=[
             excludes(
                 loss_type="custom_loss",
@@ -54,17 +54,15 @@ class LossArguments:
         "custom_loss",
         rules=[NOT_FOR_SFT],
     )
-    calculate_per_token_loss: bool = flag(
-        False, "give every trained token the same weight, instead of every sample"
-    )
+    calculate_per_token_loss: bool = flag(False, "weight all trained tokens equally, instead of all samples")
     custom_pg_loss_reducer_function_path: str | None = flag(
         None,
         "f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of the policy loss",
         rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
-    eps_clip: float = flag(0.2, "lower bound of the probability ratio: 1 minus this value", least=0, below=1)
+    eps_clip: float = flag(0.2, "probability ratio's lower bound: 1 minus this value", least=0, below=1)
     eps_clip_high: float | None = flag(
-        None, "upper bound of the probability ratio: 1 plus this value (default: --eps-clip)", least=0
+        None, "probability ratio's upper bound: 1 plus this value (default: --eps-clip)", least=0
     )
     eps_clip_c: float | None = flag(
         None,
@@ -75,7 +73,7 @@ class LossArguments:
             POLICY_LOSS,
             excludes(
                 advantage_estimator="cispo",
-                text="{flag} bounds a clipped ratio, which cispo does not have; drop it",
+                text="{flag} bounds a clipped ratio, which cispo does not use; drop it",
             ),
         ],
     )
@@ -91,7 +89,7 @@ class LossArguments:
     )
     kl_loss_coef: float = flag(
         0.0,
-        "weight of the term of --use-kl-loss; 0: load no reference model",
+        "weight of the --use-kl-loss term; 0: load no reference model",
         least=0,
         rules=[needs("use_kl_loss", text="{flag} {value} needs --use-kl-loss")],
         main=True,
@@ -111,7 +109,7 @@ class LossArguments:
     )
     opsm_delta: float = flag(
         1e-4,
-        "decrease of a sample's mean log-prob, nats per token, from which --use-opsm drops it",
+        "decrease of a sample's mean log-prob, nats per token, above which --use-opsm drops tokens",
         least=0,
         rules=[needs("use_opsm")],
     )
@@ -146,6 +144,6 @@ class LossArguments:
     custom_tis_function_path: str | None = flag(
         None,
         "f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths, "
-        "response_lengths) -> (pg_loss, new loss masks, metrics), instead of --tis-mode",
+        "response_lengths) -> (pg_loss, new loss masks, metrics); replaces --tis-mode",
         rules=[OF_TIS],
     )

@@ -8,11 +8,11 @@ from typing import Literal
 from claw_base.settings.declare import excludes, flag, needs
 from slime.flags.shared import not_by_megatron, on_gpus
 
-JOINED = not_by_megatron("its weights are joined in other matrices than the model's names say")
+JOINED = not_by_megatron("its joined matrices do not match the model's weight names")
 ALL_ADAPTERS = excludes(
     "use_lora",
-    text="{flag}: with LoRA the base is frozen and all of the adapters are trained; choose modules by "
-    "--lora-target-modules instead of names of weights",
+    text="{flag}: with LoRA the base is frozen and the adapters are trained; select modules with "
+    "--lora-target-modules instead of weight names",
 )
 
 
@@ -32,7 +32,7 @@ class ModelArguments:
     )
     ref_update_interval: int | None = flag(
         None,
-        "rollouts after which the reference model is set to the policy's weights (default: never)",
+        "rollouts between updates of the reference model to the policy's weights (default: never)",
         least=1,
         rules=[
             needs(
@@ -42,13 +42,13 @@ class ModelArguments:
     )
     attn_implementation: Literal["auto", "varlen", "sdpa", "flex_attention", "flash_attention_2"] = flag(
         "auto",
-        "attention of packed sequences: auto: varlen if possible, else sdpa; flash_attention_2 needs "
-        "flash-attn",
+        "attention of packed sequences: auto: varlen if possible, else sdpa; flash_attention_2 "
+        "needs flash-attn",
         rules=[
             excludes(
                 actor_num_gpus_per_node=0,
                 attn_implementation=("varlen", "flex_attention", "flash_attention_2"),
-                text="{flag} {value} needs a GPU; on the CPU take sdpa, which computes the same",
+                text="{flag} {value} needs a GPU; on the CPU use sdpa, which computes the same",
             ),
             excludes(
                 "fp32",
@@ -64,12 +64,12 @@ class ModelArguments:
     bf16: bool = flag(
         False,
         "compute in bfloat16 over fp32 weights, and serve bfloat16 with the embedded engine (default on GPUs)",
-        rules=[excludes("fp32", text="--bf16 and --fp32 are two precisions; drop one of them")],
+        rules=[excludes("fp32", text="--bf16 and --fp32 are exclusive; drop one of them")],
     )
     fp32: bool = flag(
         False,
         "compute in fp32 on GPUs too",
-        rules=[on_gpus("changes the precision of GPUs; on the CPU it is fp32 without --bf16")],
+        rules=[on_gpus("changes the precision on GPUs; CPUs use fp32 without --bf16")],
     )
     only_train_params_name_list: list[str] = flag(
         [],
@@ -90,7 +90,8 @@ class ModelArguments:
     )
     save: str = flag(
         "",
-        "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
+        "folder of checkpoints and weight versions, from which the run resumes (default: "
+        "RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
         aliases=("--save-dir",),
         main=True,
@@ -102,8 +103,10 @@ class ModelArguments:
         aliases=("--resume-from-checkpoint",),
         main=True,
     )
-    save_interval: int = flag(1, "rollouts between two checkpoints; a stop saves one too", least=1, main=True)
-    keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all", least=0)
+    save_interval: int = flag(
+        1, "rollouts between checkpoints; an orderly stop saves one too", least=1, main=True
+    )
+    keep_checkpoints: int = flag(3, "number of newest checkpoints to keep; 0 keeps all", least=0)
     keep_weights: int = flag(
-        3, "newest weight versions to keep; 0: all; the live one is always kept", least=0
+        3, "number of newest weight versions to keep; 0: all; the live one is always kept", least=0
     )

@@ -17,7 +17,7 @@ OF_WSD = needs(
 class OptimizerArguments:
     """Optimizer (AdamW) and learning rate."""
 
-    lr: float = flag(1e-6, "highest learning rate", least=0, main=True)
+    lr: float = flag(1e-6, "peak learning rate", least=0, main=True)
     min_lr: float = flag(
         0.0,
         "final learning rate",
@@ -32,23 +32,23 @@ class OptimizerArguments:
     lr_warmup_iters: int = flag(0, "optimizer steps of linear warm-up", least=0)
     lr_warmup_fraction: float | None = flag(
         None,
-        "share of the steps until --lr-decay-iters, instead of --lr-warmup-iters",
+        "warm-up as a share of --lr-decay-iters; replaces --lr-warmup-iters",
         least=0,
         below=1,
         rules=[
             excludes(
                 "lr_warmup_iters",
-                text="--lr-warmup-fraction and --lr-warmup-iters set the same value; drop one of them",
+                text="--lr-warmup-fraction and --lr-warmup-iters are exclusive; drop one of them",
             )
         ],
     )
     lr_wsd_decay_iters: int | None = flag(
         None,
-        "number of last steps in which WSD decays (default: a tenth of --lr-decay-iters)",
+        "number of final steps in which WSD decays (default: a tenth of --lr-decay-iters)",
         rules=[OF_WSD],
     )
     lr_wsd_decay_style: Literal["linear", "cosine", "exponential", "minus_sqrt"] = flag(
-        "exponential", "kind of WSD's decay", rules=[OF_WSD]
+        "exponential", "shape of WSD's decay", rules=[OF_WSD]
     )
     lr_decay_iters: int | None = flag(
         None,
@@ -66,21 +66,21 @@ class OptimizerArguments:
     adam_beta1: float = flag(0.9, "decay of the first moment", least=0, below=1)
     adam_beta2: float = flag(0.95, "decay of the second moment", least=0, below=1)
     adam_eps: float = flag(1e-8, "added to the root of the second moment", above=0)
-    clip_grad: float = flag(1.0, "largest norm of the gradient; 0: no limit", least=0)
+    clip_grad: float = flag(1.0, "maximum norm of the gradient; 0: no limit", least=0)
     lr_batch_reference: int = flag(
         0,
-        "batch size for the full learning rate; smaller ones get sqrt(n / this); 0: off",
+        "batch size for the full learning rate; smaller batches get sqrt(n / this); 0: off",
         least=0,
     )
     average_steps: float = flag(
         0.0,
-        "decay of the average of weights over an update's steps; 0: use the last step",
+        "decay of the weight average over an update's steps; 0: use the last step",
         least=0,
         below=1,
         rules=[
             excludes(
                 train_backend="rented",
-                text="{flag} does not work with a rented model: its weights are not here; drop it",
+                text="{flag} does not support rented models, whose weights are at the service; drop it",
             )
         ],
     )

@@ -1,4 +1,4 @@
-"""Flags: how the Megatron backend divides a model."""
+"""Flags: parallelism of the Megatron backend."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from claw_base.settings.rules import Rule
 
 OF_MEGATRON = excludes(
     train_backend=("fsdp", "rented"),
-    text="{flag} belongs to the Megatron backend, and this is --train-backend {train_backend}; drop it, or take "
-    "--train-backend megatron",
+    text="{flag} is for the Megatron backend, but this run uses --train-backend {train_backend}; drop "
+    "it, or use --train-backend megatron",
 )
 CUT_ON_GPUS = "{flag} needs GPUs and --tensor-model-parallel-size above 1; drop it"
 
 
 def full_needs(name: str) -> Rule:
-    """Refuses whole layers that are computed again without saying which."""
-    text = f"{{flag}} full needs {option(name)} too; for every layer use --gradient-checkpointing"
+    """Rejects whole-layer recomputation without a method."""
+    text = f"{{flag}} full also needs {option(name)}; to recompute every layer use --gradient-checkpointing"
     return excludes(recompute_granularity="full", without=[name], text=text)
 
 
@@ -79,8 +79,8 @@ class ParallelArguments:
     )
     recompute_method: Literal["uniform", "block"] | None = flag(
         None,
-        "with full: uniform recomputes groups of --recompute-num-layers layers, block that many first"
-        " layers of a stage",
+        "with full: uniform recomputes groups of --recompute-num-layers layers, block the first "
+        "layers of a stage",
         rules=[needs(recompute_granularity="full")],
     )
     recompute_num_layers: int | None = flag(
@@ -88,6 +88,6 @@ class ParallelArguments:
     )
     recompute_modules: str | None = flag(
         None,
-        "with selective: core_attn, mlp, separated by commas (default: core_attn)",
+        "with selective: core_attn, mlp, comma-separated (default: core_attn)",
         rules=[needs(recompute_granularity="selective")],
     )

@@ -16,7 +16,7 @@ class PrmArguments:
     prm_enable: bool = flag(
         False,
         "score every step of agents with a judge (--prm-num-gpus, --prm-router-ip or --prm-url)",
-        rules=[needs("custom_generate_function_path", why="an agent whose steps are judged")],
+        rules=[needs("custom_generate_function_path", why="an agent with judged steps")],
     )
     prm_m: int = flag(4, "votes per step, with --prm-enable", least=1, yields=True)
     prm_step_coef: float = flag(
@@ -39,10 +39,8 @@ class PrmArguments:
         "base URL of an OpenAI-compatible judge API, with /v1 if it has one",
         rules=[JUDGES, needs("prm_model")],
     )
-    prm_model: str | None = flag(
-        None, "name of the judge model at the API of --prm-url", rules=[needs("prm_url")]
-    )
-    prm_api_key: str | None = flag(None, "key of the API of --prm-url", env=("PRM_API_KEY",))
+    prm_model: str | None = flag(None, "name of the judge model at --prm-url", rules=[needs("prm_url")])
+    prm_api_key: str | None = flag(None, "API key for --prm-url", env=("PRM_API_KEY",))
     prm_concurrency: int = flag(64, "concurrent votes", least=1, rules=[JUDGES])
     prm_timeout: float = flag(
         120.0, "time limit of one vote, seconds; a step without a vote has no score", above=0, rules=[JUDGES]

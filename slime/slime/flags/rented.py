@@ -1,4 +1,4 @@
-"""Flags: sampling and gradients on the GPUs of a service."""
+"""Flags: sampling and training on a service's GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RentedArguments:
         rules=[TRAINED_THERE],
     )
     rented_judge: bool = flag(
-        False, "start an engine with the service's unchanged base model, for the judge", rules=[RENTED]
+        False, "start an engine with the service's unchanged base model as the judge", rules=[RENTED]
     )
     rented_prices: str | None = flag(
         None,
@@ -48,7 +48,7 @@ class RentedArguments:
     )
     max_cost: float | None = flag(
         None,
-        "US dollars of --rented-prices after which training stops; serving continues",
+        "US dollars (by --rented-prices) after which training stops; serving continues",
         above=0,
         rules=[needs("rented_prices")],
     )

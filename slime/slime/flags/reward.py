@@ -1,4 +1,4 @@
-"""Flags: where rewards come from."""
+"""Flags: rewards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class RewardArguments:
 
     rm_type: str | None = flag(
         None,
-        "math, deepscaler, dapo, f1, gpqa, ifbench, random or remote_rm; boxed_NAME judges only the last boxed answer; "
-        "a sample's metadata.rm_type comes first",
+        "math, deepscaler, dapo, f1, gpqa, ifbench, random or remote_rm; boxed_NAME judges only "
+        "the last boxed answer; overridden by a sample's metadata.rm_type",
         rules=[GENERATES_NOTHING],
         main=True,
     )
     rm_url: str | None = flag(
-        None, "URL to which remote_rm POSTs prompt, response and label; it returns the reward"
+        None, "URL for remote_rm, which sends prompt, response and label by POST, and receives the reward"
     )
     custom_rm_path: str | None = flag(
         None,
@@ -30,7 +30,7 @@ class RewardArguments:
             GENERATES_NOTHING,
             excludes(
                 "rm_type",
-                text="--custom-rm-path and --rm-type both select the source of rewards; drop one of them",
+                text="--custom-rm-path and --rm-type are exclusive; drop one of them",
             ),
         ],
         main=True,
@@ -42,9 +42,9 @@ class RewardArguments:
         yields=True,
     )
     rm_retries: int = flag(5, "retries of remote_rm after a failed connection or a status 5xx", least=0)
-    rm_concurrency: int = flag(64, "concurrent rewards, or requests to --rm-url", least=1)
+    rm_concurrency: int = flag(64, "maximum concurrent rewards, or requests to --rm-url", least=1)
     rm_max_failures: int = flag(
         32,
-        "consecutive failed rewards before the run ends with the reason; 0: no limit",
+        "consecutive failed rewards after which the run fails; 0: no limit",
         least=0,
     )

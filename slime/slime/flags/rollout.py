@@ -1,4 +1,4 @@
-"""Flags: where samples come from, and the hooks on their way."""
+"""Flags: rollouts, and the hooks of their samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RolloutArguments:
         None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
     )
     num_rollout: int = flag(
-        UNBOUNDED, "rollouts to train; a resumed run counts earlier ones", least=1, main=True
+        UNBOUNDED, "total number of rollouts; a resumed run counts earlier ones", least=1, main=True
     )
     rollout_batch_size: int = flag(4, "prompts per rollout", least=1, main=True)
     n_samples_per_prompt: int = flag(
@@ -39,20 +39,20 @@ class RolloutArguments:
     reward_key: str | None = flag(None, "name of the reward to train on")
     update_weights_interval: int = flag(
         1,
-        "rollouts between two weight updates",
+        "rollouts between weight updates",
         least=1,
         rules=[
             excludes(
                 "on_weights_live_path",
-                text="{flag} {value} would leave batches uncommitted: --on-weights-live-path commits the batch of each "
-                "version; drop one of them",
+                text="{flag} {value} would leave batches uncommitted, because --on-weights-live-path "
+                "commits one batch per version; drop one of them",
             )
         ],
     )
     custom_generate_function_path: str | None = flag(
         None,
-        "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, replacing"
-        " one request",
+        "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples; "
+        "replaces the single request",
         rules=[GENERATES_NOTHING],
     )
     rollout_sample_hook_path: list[str] = flag(

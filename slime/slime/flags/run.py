@@ -25,7 +25,7 @@ class RunArguments:
 
 @dataclass
 class LoopArguments:
-    """Loop: parts that alternate, are skipped, or are replayed."""
+    """Loop: which parts alternate, are skipped, or are replayed."""
 
     train_epochs: int = flag(
         1, "passes over the batch of each rollout", env=("TRAIN_EPOCHS",), least=1, main=True
@@ -33,7 +33,7 @@ class LoopArguments:
     colocate: bool = flag(False, "engines and trainers share processors or GPUs and alternate", main=True)
     offload_rollout: bool | None = flag(
         None,
-        "engines release their memory while the trainer works (default: with --colocate)",
+        "make engines release their memory during training (default: with --colocate)",
         rules=[
             excludes(
                 offload_rollout=True,
@@ -44,7 +44,7 @@ class LoopArguments:
     )
     offload_train: bool | None = flag(
         None,
-        "move trainers to CPU memory while engines work (default: with --colocate on GPUs, fsdp)",
+        "move trainers to CPU memory during generation (default: with --colocate on GPUs, fsdp)",
         rules=[not_by_megatron("weights and optimizer states stay on the GPU", offload_train=True)],
     )
     debug_rollout_only: bool = flag(
@@ -53,7 +53,7 @@ class LoopArguments:
         rules=[
             excludes(
                 "debug_train_only",
-                text="--debug-rollout-only and --debug-train-only leave nothing to do; drop one of them",
+                text="--debug-rollout-only and --debug-train-only are exclusive; drop one of them",
             )
         ],
     )
@@ -77,14 +77,14 @@ class LoopArguments:
         False, "write a torch profiler trace to RUN_DIR/profile", aliases=("--use-pytorch-profiler",)
     )
     profile_step_start: int = flag(1, "first rollout to profile", rules=[needs("profile")])
-    profile_step_end: int = flag(2, "first rollout that is not profiled", rules=[needs("profile")])
+    profile_step_end: int = flag(2, "first rollout after the profile", rules=[needs("profile")])
 
 
 @dataclass
 class CheckpointArguments:
-    """Checkpoints: how they are written, and which parts of one are loaded."""
+    """Checkpoints: how they are written, and which parts are loaded."""
 
-    async_save: bool = flag(False, "write checkpoints in the background; the run waits for its last one")
+    async_save: bool = flag(False, "write checkpoints in the background; the run waits for the last one")
     update_weight_disk_dir: str = flag(
         "",
         "folder of this run's weight versions (default: weights in --save; /dev/shm: in memory)",
@@ -95,12 +95,13 @@ class CheckpointArguments:
     reset_optimizer_states: bool = flag(
         False,
         "use only the weights of --load, without its optimizer and learning-rate schedule",
-        rules=[needs("load", text="{flag} is about the checkpoint of --load; give one")],
+        rules=[needs("load", text="{flag} needs a checkpoint: set --load")],
     )
 
 
 STARTS = {"embedded": 300.0, "sglang": 1200.0, "vllm": 1200.0, "rented": 300.0}
-"""Default seconds for an engine's start; engines that build kernels start slowly the first time."""
+"""Default time limit of an engine's start in seconds; engines that build kernels need longer the first
+time."""
 
 
 @dataclass
@@ -147,7 +148,7 @@ class LimitArguments:
 
     @property
     def engine_start_limit(self) -> float:
-        """Returns the seconds in which an engine must answer after its start, infinity for 0."""
+        """Returns the time limit of an engine's start in seconds; infinity for 0."""
         return (
             STARTS["embedded"] if self.engine_start_timeout is None else self.engine_start_timeout or math.inf
         )
@@ -177,8 +178,8 @@ class TrackingArguments:
     trackio_project: str | None = flag(None, "trackio project (default: slime)", rules=[needs("use_trackio")])
     keep_token_records: int = flag(
         0,
-        "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of "
-        "each trained token; 0: none",
+        "rollouts kept in RUN_DIR/token_records (advantage, log-prob and teacher of each trained "
+        "token); 0: none",
         least=0,
     )
     progress: Literal["auto", "bar", "lines"] = flag(

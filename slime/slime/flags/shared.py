@@ -12,23 +12,23 @@ GENERATING = (DEFAULT_ROLLOUT, "slime.rollout.fully_async_rollout.generate_rollo
 PLAIN_SOURCE = "slime.rollout.data_source.RolloutDataSource"
 BUFFERED_SOURCE = "slime.rollout.data_source.RolloutDataSourceWithBuffer"
 SOURCES = (PLAIN_SOURCE, BUFFERED_SOURCE)
-KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
-"""What vLLM does instead of offloading."""
+KEEPS_MEMORY = "does not report whether it has released its memory; use sglang or embedded"
+"""Why vLLM does not support offloading."""
 
 GENERATES_NOTHING = excludes(
     rollout_function_path=FINE_TUNING,
-    text="{flag} would change nothing: supervised fine-tuning generates nothing and asks for no rewards; drop it",
+    text="{flag} has no effect: supervised fine-tuning neither generates answers nor uses rewards; drop it",
 )
 
 
 def on_gpus(what: str) -> Rule:
     """Rejects a flag that does `what` on GPUs if training runs on the CPU."""
     return excludes(
-        actor_num_gpus_per_node=0, text=f"{{flag}} {what}, and this run trains on the CPU; drop it"
+        actor_num_gpus_per_node=0, text=f"{{flag}} {what}, but this run trains on the CPU; drop it"
     )
 
 
 def not_by_megatron(reason: str, **equal: Any) -> Rule:
     """Rejects settings that the Megatron backend does not support, if the flags in `equal` have these values."""
-    text = f"{{flag}} does not work with --train-backend megatron: {reason}; drop it"
+    text = f"{{flag}} is not supported by --train-backend megatron: {reason}; drop it"
     return excludes(train_backend="megatron", text=text, **equal)

@@ -1,4 +1,4 @@
-"""Groups of flags for one side of the program, for functions that need several but not all of them."""
+"""Combinations of flag groups, for functions that need several but not all of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TrainingSide(
     ModelArguments,
     RunArguments,
 ):
-    """How a model is held, divided and moved."""
+    """Flags of the model's precision, parallelism and memory."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class GenerationSide(
     LoopArguments,
     RunArguments,
 ):
-    """How samples come about: prompts, answers, rewards, evaluations."""
+    """Flags of prompts, answers, rewards and evaluations."""
 
 
 @dataclass
@@ -84,4 +84,4 @@ class ServingSide(
     LoopArguments,
     RunArguments,
 ):
-    """Which engines run where, and how weights reach them."""
+    """Flags of engines and of weight transfers."""

@@ -1,8 +1,10 @@
-"""Converts rewards to advantages of trained tokens: compared within groups, then spread over tokens by an estimator.
+"""Converts rewards to advantages of trained tokens: compared within groups, then spread over tokens by an
+estimator.
 
-Groups are the samples of one prompt. The group index identifies them, not the position in the batch, so uneven and
-filtered groups are normalised correctly. A group of one has no mean to compare with: its advantage is zero under
-normalisation. Single turns (conversations) are trained without normalisation if the advantage is the reward itself.
+A group consists of the samples of one prompt, identified by the group index, not by the position in the
+batch. Uneven and filtered groups are thus normalised correctly. A group of one has nothing to compare with,
+so its normalised advantage is zero. Single turns (conversations) are trained without normalisation if the
+advantage is the reward.
 """
 
 from __future__ import annotations
@@ -30,21 +32,23 @@ def group_advantages(
     by_std: bool = True,
     trajectories: Sequence[Hashable] | None = None,
 ) -> list[float]:
-    """Returns one advantage a sample: reward minus its group's mean, over its deviation (GRPO, Shao et al. 2024).
+    """Returns one advantage per sample: reward minus its group's mean, over its deviation (GRPO, Shao et al.
+    2024).
 
     Args:
-        groups: group of each sample; None stands for a group of its own.
-        normalize: False gives the raw rewards.
-        by_std: divide by (sample standard deviation + 1e-6) too.
-        trajectories: of each sample. Mean and deviation are those of the group's trajectories, and all samples of a
-            trajectory get the same. None: every sample is one.
+        groups: group of each sample; None: a separate group.
+        normalize: if False, return the raw rewards.
+        by_std: also divide by (sample standard deviation + 1e-6).
+        trajectories: trajectory of each sample. Mean and deviation are those of the group's trajectories, and
+            all samples of a trajectory get the same. None: every sample is one.
 
     Raises:
         ValueError: lengths differ.
-        DataError: samples of one trajectory with different rewards; only its whole reward can be compared.
+        DataError: samples of one trajectory have different rewards, but only a whole trajectory can be
+            compared.
     """
     if len(rewards) != len(groups):
-        raise ValueError(f"{len(rewards)} rewards for {len(groups)} group indices")
+        raise ValueError(f"got {len(rewards)} rewards but {len(groups)} group indices")
     if not normalize:
         return [float(reward) for reward in rewards]
     advantages = [0.0] * len(rewards)
@@ -62,8 +66,10 @@ def group_advantages(
 def group_counts(
     rewards: Sequence[float], groups: Sequence[Hashable], trajectories: Sequence[Hashable] | None = None
 ) -> dict[str, float]:
-    """Returns the number of groups, of groups with a single trajectory, and of groups with equal rewards; the latter
-    two teach nothing under normalisation. Raises DataError as `group_advantages`."""
+    """Returns the number of groups, of groups with a single trajectory, and of groups with equal rewards.
+
+    The latter two have no training signal under normalisation. Raises DataError like `group_advantages`.
+    """
     values = [_of_trajectories(rewards, positions, trajectories) for positions in _members(groups)]
     return {
         "groups": float(len(values)),
@@ -99,13 +105,13 @@ def _members(groups: Sequence[Hashable]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class SampleTerms:
-    """One sample: R response tokens, T of them trained. What an estimator does not use may be None.
+    """One sample: R response tokens, T of them trained. Fields that an estimator does not use may be None.
 
     Attributes:
-        reward: after normalisation in its group.
+        reward: reward after normalisation in its group.
         mask: [R] of bool.
         old_log_probs, ref_log_probs, teacher_log_probs: [T].
-        spans: steps with their rewards, normalised (`step_wise`).
+        spans: steps with their normalised rewards (`step_wise`).
     """
 
     reward: float
@@ -123,10 +129,10 @@ OF_TOKENS = ("step_wise", "on_policy_distillation", "reinforce_plus_plus", "rein
 
 
 def estimator(settings: AdvantageSettings) -> Estimator:
-    """Returns the estimator that the settings name: a function from a sample to its advantages [T].
+    """Returns the selected estimator: a function from a sample to its advantages [T].
 
     Raises:
-        ConfigError: no estimator of samples has that name; `ppo` needs a critic and is computed in `values.py`.
+        ConfigError: the estimator is unknown; `ppo` needs a critic and is computed in `values.py`.
     """
     name, kl_coef, kind = settings.advantage_estimator, settings.kl_coef, settings.kl_loss_type
     if name in CONSTANT:
@@ -195,7 +201,7 @@ def distillation_gap(terms: SampleTerms) -> Tensor:
 def distilled(advantages: Tensor, terms: SampleTerms, coef: float) -> Tensor:
     """Returns A - coef * (old - teacher log-prob): on-policy distillation as a component.
 
-    A sample without teacher keeps its advantages.
+    A sample without a teacher keeps its advantages.
     """
     if terms.teacher_log_probs is None:
         return advantages

@@ -1,4 +1,4 @@
-"""A distribution whose logits are never all in memory."""
+"""A distribution that computes its logits in chunks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from slime.losses.formula import Distribution
 
 
 class ChunkedDistribution:
-    """Distributions over a vocabulary, from hidden states; at most `chunk` rows of logits are in memory.
+    """Distributions over a vocabulary, from hidden states, with at most `chunk` rows of logits in memory.
 
-    They are recomputed in the backward pass: less memory, more time. Log-probs of the most recent ids are cached,
-    because a loss and its metrics use the same ones; so is the entropy, without gradient, at the first computation
-    with gradients: it is reported with every loss.
+    Logits are recomputed in the backward pass: less memory, more time. Log-probs of the most recent ids are
+    cached, because a loss and its metrics use the same ones. So is the entropy, without gradient, at the
+    first computation with gradients, because it is reported with every loss.
 
     Args:
         hidden: [T, H].
         project: the output head, [n, H] -> logits [n, V].
         temperatures: [T].
         chunk: rows, 1 or more.
-        of: logits [n, V] and temperatures [n] -> their distribution.
+        of: maps logits [n, V] and temperatures [n] to their distribution.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ChunkedDistribution:
         self._entropy: Tensor | None = None
 
     def log_probs(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
+        """Returns log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
         wants_grad = torch.is_grad_enabled()
         if self._known is not None:
             known, differentiable, values = self._known
@@ -57,22 +57,23 @@ class ChunkedDistribution:
         return log_probs
 
     def logsumexp(self) -> Tensor:
-        """Log-normaliser of the tempered logits, [T]."""
+        """Returns the log-normaliser of the tempered logits, [T]."""
         return torch.cat(self._each(lambda dist, _: dist.logsumexp(), self.temperatures))
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, [T]. Differentiable."""
+        """Returns the entropy in nats, [T]. Differentiable."""
         if self._entropy is not None and not torch.is_grad_enabled():
             return self._entropy
         return torch.cat(self._each(lambda dist, _: dist.entropy(), self.temperatures))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns log-probs [T, K], in descending order, and ids [T, K] of the k most likely tokens."""
         values, ids = zip(*self._each(lambda dist, _: dist.topk(k), self.temperatures), strict=True)
         return torch.cat(values), torch.cat(ids)
 
     def guided(self, plain: ChunkedDistribution, strength: float) -> ChunkedDistribution:
-        """Applies guidance, see Distribution; two rows of logits are in memory for each of a chunk."""
+        """Applies guidance, see `Distribution.guided`; two rows of logits are in memory for each row of a
+        chunk."""
         width, project = self.hidden.shape[-1], self.project
 
         def mixed(both: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class ChunkedDistribution:
         return ChunkedDistribution(both, mixed, self.temperatures, self.chunk, self.of)
 
     def _each(self, compute: Callable[[Distribution, Tensor], Any], along: Tensor) -> list[Any]:
-        """Returns `compute` for the rows of every chunk and the same rows of `along`."""
+        """Returns results of `compute` for the rows of every chunk and the same rows of `along`."""
 
         def rows(hidden: Tensor, temperatures: Tensor, part: Tensor) -> Any:
             return compute(self.of(self.project(hidden), temperatures), part)

@@ -1,7 +1,7 @@
-"""The weighted sum of components that is minimised, and the components available to every method.
+"""The loss as a weighted sum of components, and the components available to every method.
 
-Policy gradients: PPO's clip (Schulman 2017) with a separate upper clip (DAPO, Yu 2025) and the dual clip (Ye 2020),
-the sequence ratio of GSPO (Zheng 2025) and the clipped importance weight of CISPO (MiniMax-M1, 2025).
+Policy gradients: PPO's clip (Schulman 2017) with a separate upper clip (DAPO, Yu 2025) and the dual clip (Ye
+2020), the sequence ratio of GSPO (Zheng 2025) and the clipped importance weight of CISPO (MiniMax-M1, 2025).
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ TeacherKind = Literal["sampled", "topk"]
 
 @dataclass(frozen=True)
 class LossBatch:
-    """The trained response tokens of one micro-batch, all [T]; None if there is no such value.
+    """The trained response tokens of one micro-batch, all [T]; None for missing values.
 
-    `old_log_probs` is None while the policy is still the sampling policy: they equal the new log-probs, and the
-    importance ratio is exactly 1.
+    `old_log_probs` is None if the policy has not changed since sampling: they equal the new log-probs, and
+    the importance ratio is exactly 1.
 
     Attributes:
-        rewards: of the samples as they came [S].
-        teacher_log_probs: of the sampled tokens; 0 for tokens without a teacher, for which `taught` (bool) is False.
+        rewards: raw rewards of the samples [S].
+        teacher_log_probs: of the sampled tokens; 0 for tokens without a teacher, for which `taught` (bool) is
+            False.
         targets: the teacher's log-probs of its or the student's likely ids [T, K].
-        older: of bool, tokens that older weights than those before the update wrote.
-        behaviour_log_probs: of tokens that are trained again, those of the weights that wrote them, from which the ratio
-            of the policy loss counts; NaN for all others. None: no token is trained again.
-        segments: which token belongs to which sample.
-        denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
+        older: bool, tokens sampled by older weights than those before the update.
+        behaviour_log_probs: for tokens that are trained again, log-probs under the weights that sampled them,
+            used in the ratio of the policy loss; NaN for all others. None: no token is trained again.
+        segments: samples of the tokens.
+        denominator: number of samples of the whole step, or of tokens with --calculate-per-token-loss.
     """
 
     ids: Tensor
@@ -66,7 +67,7 @@ class LossBatch:
 
 @dataclass(frozen=True)
 class Component:
-    """One summand. `weight` 0: measured only, without gradients."""
+    """One term of the loss. `weight` 0: only measured, without gradients."""
 
     name: str
     weight: float
@@ -75,18 +76,20 @@ class Component:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """The loss to minimise, and the inputs that it needs.
+    """The loss, and the inputs that it needs.
 
     Inputs of slime's estimators and regularisers are added by `training.core.objective`.
 
     Attributes:
-        needs_old: old log-probs of every step before the first one, for advantages or a custom loss.
-        distils: what the loss learns from a teacher: log-probs of the "sampled" tokens, or of the "topk" likely ids.
-        asks_teacher: False where that half has weight 0: no teacher runs, and its flags may stay.
-        subset: whose likely ids are compared if --distill-subset-mode is not given.
-        without_hint: a trained sample without a hint is not taught, or by a teacher on its plain prompt, or refused.
+        needs_old: needs old log-probs of every step before the first one, for advantages or a custom loss.
+        distils: teacher's output that the loss uses: log-probs of the "sampled" tokens, or of the "topk"
+            likely ids.
+        asks_teacher: False if the distillation term has weight 0: no teacher runs, and its flags may be set.
+        subset: whose likely ids are compared if --distill-subset-mode is not set.
+        without_hint: treatment of samples without a hint: no distillation, a teacher on the plain prompt, or
+            rejection.
         reported: numbers that are added to the metrics of every rollout, such as weights.
-        on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean), in place of components.
+        on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean); replaces the components.
     """
 
     components: tuple[Component, ...] = ()
@@ -103,12 +106,12 @@ class LossSpec:
 
     @property
     def teacher(self) -> TeacherKind | None:
-        """Returns the kind of a teacher's output that the loss needs; None: no teacher runs."""
+        """Returns the kind of teacher output that the loss needs; None: no teacher runs."""
         return self.distils if self.asks_teacher else None
 
 
 def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """Returns the sum of the components; metrics of all of them, and `loss`.
+    """Returns the sum of the components, with the metrics of all of them and `loss`.
 
     Raises:
         ValueError: two components report the same metric.
@@ -119,7 +122,9 @@ def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: 
         with torch.set_grad_enabled(torch.is_grad_enabled() and component.weight != 0):
             part = component.compute(dist, batch, reducer)
         if twice := metrics.keys() & part.metrics.keys():
-            raise ValueError(f"metrics {sorted(twice)} of component {component.name!r} exist already")
+            raise ValueError(
+                f"component {component.name!r} repeats the metrics {sorted(twice)} of another component"
+            )
         metrics |= part.metrics
         if component.weight != 0:
             weighted = component.weight * part.loss
@@ -133,7 +138,7 @@ def policy_component(args: object, clip: tuple[float, float | None] | None = Non
     """Returns the policy component.
 
     Args:
-        args: `PolicySettings`, or the arguments that a hook gets, whose own hooks are loaded.
+        args: `PolicySettings`, or the arguments passed to a hook, whose own hooks are loaded.
         clip: replaces the two clips.
     """
     settings = settings_of(PolicySettings, args)
@@ -168,9 +173,12 @@ def policy_component(args: object, clip: tuple[float, float | None] | None = Non
 
 
 def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
-    """Returns the log-probs [T] in the importance ratio's denominator: for tokens trained again those of the weights
-    that sampled them, else the old ones. So PPO's clip bounds the total movement of a token over all its trainings.
-    Advantages of a teacher need no such bound: they vanish where the policy agrees with it."""
+    """Returns the log-probs [T] in the importance ratio's denominator.
+
+    For tokens that are trained again they are those of the weights that sampled them, else the old ones.
+    PPO's clip thus bounds the total change of a token over all its trainings. Advantages of a teacher need no
+    such bound: they vanish where the policy agrees with it.
+    """
     if batch.behaviour_log_probs is None:
         return batch.old_log_probs
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
@@ -178,13 +186,14 @@ def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
 
 
 def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
-    """slime's hook: f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
+    """Returns the reducer of slime's hook f(total_lengths, response_lengths, loss_masks, per_token).
 
-    Like slime's own reducers it sums over samples; the division by the step's samples follows.
+    The hook returns a reducer of [sum of R]. Like slime's own reducers it sums over samples; the result is
+    divided by the step's samples.
     """
     segments = batch.segments
     if segments is None:
-        raise ValueError("a custom reducer needs to know the samples of the tokens")
+        raise ValueError("a custom reducer needs the samples of the tokens")
     masks = [mask.float() for mask in segments.masks]
     reduce = make(list(segments.total_lengths), list(segments.response_lengths), masks, per_token)
     return lambda values: reduce(segments.widen(values)) / batch.denominator
@@ -216,7 +225,8 @@ def custom_term(
     batch: LossBatch,
     reducer: Reducer,
 ) -> LossOutput:
-    """Returns a user's loss on each sample; every token gets its value, so that the reducer weights samples."""
+    """Returns a user's loss on each sample; every token gets its sample's value, so that the reducer weights
+    samples."""
     segments, advantages, reference = batch.segments, batch.advantages, batch.ref_log_probs
     if segments is None or advantages is None or reference is None or batch.rewards is None:
         raise ValueError("a custom loss needs samples, rewards, advantages and a reference model")
@@ -233,7 +243,7 @@ def custom_term(
 
 
 def sft_loss(dist: Distribution, target_ids: Tensor, reducer: Reducer) -> LossOutput:
-    """Cross-entropy of `target_ids` [T] under `dist`, in nats.
+    """Returns the cross-entropy of `target_ids` [T] under `dist`, in nats.
 
     Returns:
         The reduced loss, and `sft_loss` as its only metric.
@@ -263,25 +273,25 @@ def policy_loss(
     pg_reducer: Reducer | None = None,
     older: Tensor | None = None,
 ) -> LossOutput:
-    """max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A) with r = exp(new - old log-prob).
+    """Returns max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A) with r = exp(new - old log-prob).
 
-    The log of r is held within +-20: an infinite r would make NaN of an advantage of 0.
+    The log of r is clamped to +-20, because an infinite r times an advantage of 0 is NaN.
 
     Args:
-        ids, old_log_probs, advantages: [T]. No old log-probs: the policy has not moved since, they are the
-            new ones.
+        ids, old_log_probs, advantages: [T]. Without old log-probs, the new ones are used: the policy has not
+            changed.
         eps_clip_high: upper clip; `eps_clip` if None.
-        eps_clip_c: dual clip, above 1: where A < 0 the loss of a token is at most -eps_clip_c A.
+        eps_clip_c: dual clip, above 1: if A < 0 the loss of a token is at most -eps_clip_c A.
         objective: "gspo": the log of r is the mean of new - old over the sample. "cispo": the loss of a token
-            is -clip(r) A log-prob, with no gradient through the clipped r.
-        segments: samples of the tokens; GSPO and most corrections need them.
-        rollout_log_probs: the engine's [T], for corrections.
-        corrections: change the loss of single tokens, in this order.
+            is -clip(r) A log-prob, without gradient through the clipped r.
+        segments: samples of the tokens, for GSPO and most corrections.
+        rollout_log_probs: the engine's log-probs [T], for corrections.
+        corrections: applied to the loss of tokens, in this order.
         pg_reducer: reduces this loss instead of `reducer`, which still reduces the metrics.
-        older: [T] of bool, tokens that older weights wrote, for corrections.
+        older: [T] of bool, tokens sampled by older weights, for corrections.
 
     Raises:
-        ValueError: for an unknown objective.
+        ValueError: the objective is unknown.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"unknown objective {objective!r}; choose {', '.join(OBJECTIVES)}")
@@ -311,7 +321,7 @@ def policy_loss(
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """Returns PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip is active; of any shape."""
+    """Returns PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip is active; any shape."""
     plain, clipped = -ratio * advantages, -ratio.clamp(*limits) * advantages
     return torch.maximum(plain, clipped), (clipped > plain).to(ratio.dtype)
 
@@ -331,7 +341,7 @@ def _dual_clip(per_token: Tensor, advantages: Tensor, bound: float) -> tuple[Ten
 
 def _of_samples(segments: Segments | None) -> Segments:
     if segments is None:
-        raise ValueError("the sequence ratio of GSPO needs to know the samples of the tokens")
+        raise ValueError("the sequence ratio of GSPO needs the samples of the tokens")
     return segments
 
 

@@ -18,12 +18,12 @@ from slime.losses.formula import CorrectionSettings, Segments
 
 @dataclass(frozen=True)
 class PolicyTerms:
-    """The inputs of a correction, all [T] and without gradients.
+    """Inputs of a correction, all [T] and without gradients.
 
     Attributes:
         drift: old - new log-prob.
-        rollout_log_probs: those that the engine reported while sampling.
-        older: of bool, whether older weights than those before the update wrote the token.
+        rollout_log_probs: log-probs reported by the engine.
+        older: bool, tokens sampled by older weights than those before the update.
     """
 
     drift: Tensor
@@ -42,7 +42,7 @@ class PolicyTerms:
     @property
     def samples(self) -> Segments:
         if self.segments is None:
-            raise ValueError("this correction needs to know the samples of the tokens")
+            raise ValueError("this correction needs the samples of the tokens")
         return self.segments
 
 
@@ -54,7 +54,7 @@ ONLY_OLDER = {"all": False, "older": True}
 
 
 def corrections_of(settings: CorrectionSettings) -> list[Correction]:
-    """Returns the configured corrections, in the order of their application."""
+    """Returns the configured corrections, in order of application."""
     corrections: list[Correction] = []
     if settings.use_opsm:
         corrections.append(opsm(settings.opsm_delta))
@@ -65,7 +65,7 @@ def corrections_of(settings: CorrectionSettings) -> list[Correction]:
 
 
 def _engine_weights(settings: CorrectionSettings) -> Correction:
-    """Returns weights by the ratio of trainer and engine."""
+    """Returns a correction that weights tokens by the ratio of trainer and engine."""
     if settings.custom_tis is not None:
         return custom_tis(*settings.custom_tis)
     icepop, older = ICEPOP[settings.tis_mode], ONLY_OLDER[settings.tis_spans]
@@ -73,7 +73,7 @@ def _engine_weights(settings: CorrectionSettings) -> Correction:
 
 
 def opsm(delta: float) -> Correction:
-    """Returns a correction that drops tokens with A < 0 in samples whose mean of old - new log-prob is above
+    """Returns a correction that drops tokens with A < 0 if their sample's mean of old - new log-prob exceeds
     `delta`."""
 
     def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
@@ -85,21 +85,20 @@ def opsm(delta: float) -> Correction:
 
 
 def tis(low: float, high: float, icepop: bool = False, only_older: bool = False) -> Correction:
-    """Returns a correction with weights w = exp(old - engine log-prob), without gradient: clipped to [low, high]
-    (TIS), or 0 outside (IcePop).
+    """Returns a correction with weights w = exp(old - engine log-prob), without gradient.
 
-    The engine's log-probs are of the weights that sampled the token, so every version span of a turn is corrected by
-    its own ratio.
+    Weights are clipped to [low, high] (TIS), or 0 outside (IcePop). The engine's log-probs are of the weights
+    that sampled the token, so every version span of a turn has its own ratio.
 
     Args:
-        only_older: tokens that the weights before the update wrote keep weight 1.
+        only_older: tokens sampled by the weights before the update keep weight 1.
     """
 
     def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
         ratio = (terms.old_log_probs - terms.engine).exp()
         if only_older:
             if terms.older is None:
-                raise ValueError("correcting older spans only needs to know which tokens are older")
+                raise ValueError("correcting only older tokens needs a mask of older tokens")
             ratio = torch.where(terms.older, ratio, torch.ones_like(ratio))
         clipped = ratio.clamp(low, high)
         outside = clipped != ratio
@@ -123,11 +122,12 @@ def measured_only(correct: Correction) -> Correction:
 
 
 def custom_tis(function: Callable[..., Any], args: object) -> Correction:
-    """slime's hook: f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
-    response_lengths) -> (pg_loss, new loss masks, metrics).
+    """Returns a correction from slime's hook.
 
-    `pg_loss` is [sum of R], the lists hold [R] a sample. Tokens that the new masks leave out count nothing;
-    the denominators stay. Metrics are [sum of R], or one number for the whole micro-batch.
+    The hook is f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
+    response_lengths) -> (pg_loss, new loss masks, metrics). `pg_loss` is [sum of R], lists have one [R] per
+    sample. Tokens excluded by the new masks have no loss; denominators are unchanged. Metrics are [sum of R],
+    or one number for the micro-batch.
     """
 
     def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:

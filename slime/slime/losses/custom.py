@@ -27,10 +27,10 @@ Signature = Literal["sample", "pack", "spec"]
 
 
 def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
-    """Returns the function given by `--custom-loss-function-path`, and its signature.
+    """Returns the function of `--custom-loss-function-path`, and its signature.
 
     Raises:
-        ConfigError: it cannot be loaded, or has none of them.
+        ConfigError: it cannot be loaded, or has an unknown signature.
     """
     hook = HOOKS["custom_loss_function_path"]
     function: Callable[..., Any] = load_attr(path, hook.attr)
@@ -101,8 +101,7 @@ def get_responses(
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields (logits [R, V] that predict the response, its tokens [R]) for every sample of a pack with logits [1, N,
-    V]."""
+    """Yields for every sample of a pack its logits [R, V] and tokens [R], from logits [1, N, V]."""
     end = 0
     for tokens, total, response in zip(unconcat_tokens, total_lengths, response_lengths, strict=True):
         end += total

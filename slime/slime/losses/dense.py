@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK_CPU, BLOCK_GPU = 2**18, 2**26
-"""Elements that are computed in fp32 at a time: on a CPU as many as fit its cache, on a GPU 256 MB."""
+"""Number of elements computed in fp32 at a time: on a CPU as many as fit into its cache, on a GPU 256 MB."""
 
 
 class DenseDistribution:
-    """Distribution over a whole vocabulary that is held in one tensor.
+    """Distribution over a whole vocabulary, stored in one tensor.
 
-    The logits stay in their dtype: a few rows at a time are computed in fp32, also in the backward pass. So a loss on
-    log-probs needs memory only for a bf16 tensor of logits and one of its gradient.
+    Logits keep their dtype; a few rows at a time are computed in fp32, also in the backward pass. A loss on
+    log-probs thus needs memory only for a bf16 tensor of logits and one of its gradient.
 
     Args:
         logits: [T, V], any floating dtype; computed in fp32 (float64 stays float64).
@@ -39,7 +39,7 @@ class DenseDistribution:
         return tempered(self._raw, self._temperature)
 
     def logsumexp(self) -> Tensor:
-        """See Distribution. Differentiable, at the cost of fp32 logits in memory."""
+        """See `Distribution`. Differentiable, but needs memory for fp32 logits."""
         if torch.is_grad_enabled() and self._raw.requires_grad:
             return torch.logsumexp(self.logits, dim=-1)
         return self._normaliser()
@@ -57,14 +57,14 @@ class DenseDistribution:
         return torch.cat([_entropy(block, normaliser[rows]) for rows, block in self._blocks()])
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """See Distribution. Without gradients."""
+        """See `Distribution`. Without gradients."""
         with torch.no_grad():
             best = [block.topk(k, dim=-1) for _, block in self._blocks()]
             values, ids = (torch.cat(parts) for parts in zip(*best, strict=True))
             return values - self._normaliser().unsqueeze(-1), ids
 
     def guided(self, plain: DenseDistribution, strength: float) -> DenseDistribution:
-        """See Distribution."""
+        """See `Distribution`."""
         return DenseDistribution(torch.lerp(plain.logits, self.logits, strength))
 
     def _normaliser(self) -> Tensor:
@@ -80,7 +80,7 @@ class DenseDistribution:
 
 
 class _LogProbs(torch.autograd.Function):
-    """(logits [T, V], temperature, ids [T, K], normaliser [T]) -> log-probs [T, K]."""
+    """Maps (logits [T, V], temperature, ids [T, K], normaliser [T]) to log-probs [T, K]."""
 
     @staticmethod
     def forward(
@@ -117,7 +117,7 @@ def tempered(values: Tensor, temperature: float | Tensor, rows: slice = slice(No
 
 
 def blocks(logits: Tensor, temperature: float | Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yields a few rows of [T, V] at a time: their slice, and their tempered logits in fp32. At least one block."""
+    """Yields blocks of rows of [T, V]: their slice, and their tempered logits in fp32. At least one block."""
     most = BLOCK_CPU if logits.device.type == "cpu" else BLOCK_GPU
     size = max(1, most // max(1, logits.shape[-1]))
     for start in range(0, max(1, len(logits)), size):

@@ -1,4 +1,4 @@
-"""Distillation losses over few ids at each position. Gradients flow through the student's log-probs only."""
+"""Distillation losses over a few ids per position. Gradients flow only through the student's log-probs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slime.losses.component import LOG_RATIO_LIMIT, LossBatch, clipped_surrogate
 from slime.losses.formula import Distribution, LossOutput, Reducer, Segments, TeacherSettings, settings_of
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
-NO_MASS = -1e4  # stands for log 0, without NaN gradients
+NO_MASS = -1e4  # replaces log 0, whose gradients are NaN
 ALL_MASS = -1e-7  # largest log-prob of a subset that leaves a tail
 
 
@@ -35,10 +35,11 @@ def _kl_over_bins(log_probs: Tensor, others: Tensor, valid: Tensor) -> Tensor:
 
 
 def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
-    """KL(student || teacher) over K ids and one bin for all others (SDFT, Shenfeld 2026; SDPO, Huebotter 2026).
+    """Returns KL(student || teacher) over K ids and one bin for all others (SDFT, Shenfeld 2026; SDPO,
+    Huebotter 2026).
 
-    sum over K + 1 bins of p_s (log p_s - log p_t), in nats. If no id is valid, both have all their mass in the tail,
-    and the divergence is 0.
+    Sum over K + 1 bins of p_s (log p_s - log p_t), in nats. Without a valid id, both have all their mass in
+    the tail, and the divergence is 0.
     """
     valid = targets.valid
     student = dist.log_probs(targets.ids)
@@ -48,10 +49,11 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
 
 
 def forward_kl(dist: Distribution, ids: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
-    """KL(teacher || student) of each position [T] over its `valid` ids and one bin for all others, in nats.
+    """Returns KL(teacher || student) of each position [T] over its `valid` ids and one bin for all others, in
+    nats.
 
-    sum over K + 1 bins of p_t (log p_t - log p_s). It requires the student to cover everything the teacher does; the
-    reverse KL is satisfied with a part. A position without valid id has divergence 0.
+    Sum over K + 1 bins of p_t (log p_t - log p_s). The student must cover all of the teacher's ids; for the
+    reverse KL, a part is sufficient. A position without a valid id has divergence 0.
 
     Args:
         ids, valid: [T, K].
@@ -84,10 +86,10 @@ def clipped_topk_loss(
     eps_clip: float = 0.2,
     eps_clip_high: float | None = None,
 ) -> LossOutput:
-    """PPO's clip on each id v of the subset S, then their sum (arXiv 2603.10165 v2).
+    """Returns PPO's clip on each id v of the subset S, summed over S (arXiv 2603.10165 v2).
 
     w_v = softmax of the old log-probs over S; d_v = teacher - old log-prob, clipped to +- diff_clip (0: not
-    clipped); A_v = d_v w_v. A position without valid id has loss 0.
+    clipped); A_v = d_v w_v. A position without a valid id has loss 0.
 
     Args:
         eps_clip, eps_clip_high: see `policy_loss`.
@@ -134,8 +136,9 @@ def combined_advantages(
     """Returns w_opd (teacher - old log-prob) + w_rl reward, and the first difference; all [T].
 
     Args:
-        centred: samples whose mean difference is subtracted from the differences of their tokens (arXiv 2603.12273).
-        taught: [T] of bool; a token without teacher has no distillation at all.
+        centred: samples whose mean difference is subtracted from the differences of their tokens (arXiv
+            2603.12273).
+        taught: [T] of bool; tokens without a teacher have no distillation term.
     """
     gap = torch.where(taught, teacher_log_probs - old_log_probs, torch.zeros_like(old_log_probs))
     if centred is not None:
@@ -144,7 +147,7 @@ def combined_advantages(
 
 
 def targets_of(batch: LossBatch) -> TopKTargets:
-    """Returns the teacher's log-probs of likely ids. Raises ValueError if no teacher was used."""
+    """Returns the teacher's log-probs of likely ids. Raises ValueError if there was no teacher."""
     if batch.targets is None:
         raise ValueError("a distillation over likely ids needs the teacher's log-probs of them")
     return batch.targets
@@ -159,7 +162,7 @@ def topk_settings(args: object, subset: SubsetMode) -> dict[str, float]:
     """Returns the selection of likely ids and hints as numbers for `LossSpec.reported`.
 
     Args:
-        args: `TeacherSettings`, or the arguments that a hook gets.
+        args: `TeacherSettings`, or the arguments passed to a hook.
         subset: as in `LossSpec`.
     """
     settings = settings_of(TeacherSettings, args)

@@ -1,8 +1,7 @@
-"""Learns to predict the next message of the environment or a person: an agent that can predict the reply has a model
-of its world.
+"""Cross-entropy on the next message of the environment or a person, as an additional training signal.
 
-ECHO, arXiv 2605.24517 (2026): cross-entropy on the tokens of the environment, in the forward pass
-of the policy gradient.
+ECHO, arXiv 2605.24517 (2026): an agent that can predict the reply has a model of its environment. The loss
+uses the forward pass of the policy gradient.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from slime.losses.formula import Distribution, LossOutput, Reducer
 
 
 class Rows:
-    """A contiguous part of a distribution's rows: `size` of them from `start` on."""
+    """A contiguous part of a distribution's rows: `size` rows from `start` on."""
 
     def __init__(self, whole: Distribution, total: int, start: int, size: int) -> None:
         self.whole, self.total, self.rows = whole, total, slice(start, start + size)
@@ -34,7 +33,7 @@ class Rows:
         return values[self.rows], ids[self.rows]
 
     def guided(self, plain: Rows, strength: float) -> Rows:
-        """See Distribution."""
+        """See `Distribution`."""
         whole: Distribution = self.whole.guided(plain.whole, strength)
         return Rows(whole, self.total, self.rows.start, self.rows.stop - self.rows.start)
 
@@ -43,8 +42,8 @@ def echo_loss(dist: Distribution, observed: Tensor, reducer: Reducer) -> LossOut
     """Returns the cross-entropy of tokens that the policy did not sample, in nats.
 
     Args:
-        dist: of the observed tokens, at temperature 1, since they were not sampled.
-        observed: their ids [E]; none: the loss is 0.
+        dist: distribution of the observed tokens, at temperature 1, since they were not sampled.
+        observed: their ids [E]; the loss is 0 without any.
 
     Returns:
         The reduced loss, and `echo_loss` as its only metric.

@@ -1,14 +1,14 @@
-"""Inputs and outputs of a loss formula: a distribution, samples of its tokens, a reducer, settings, an output.
+"""Inputs and outputs of a loss formula: a distribution, samples of its tokens, a reducer, settings, an
+output.
 
-A loss does not access logits, so the same loss works on a dense distribution and on one with a vocabulary sharded
-over ranks. All arithmetic is at least fp32, for any dtype of the logits.
+A loss does not access logits, so the same loss works on a dense distribution and on one with a vocabulary
+sharded over ranks. All arithmetic is at least fp32, for any dtype of the logits.
 
-A reducer sums weighted tokens and never divides by the size of its micro-batch. So the sum over all micro-batches and
-ranks of a step is the step's value, independent of packing.
+A reducer sums weighted tokens and never divides by the size of its micro-batch. So the sum over all
+micro-batches and ranks of a step is the step's value, independent of packing.
 
-Settings are small frozen records. Each field has the name of the flag that sets it, and the flag's default. So
-`settings_of` reads any object with such attributes, above all the `args` that a hook gets, and this library imports no
-flag group.
+Settings are small frozen records. Each field has the name and the default of its flag. So `settings_of` reads
+any object with such attributes, such as the `args` of a hook, and this library imports no flag group.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ class Distribution(Protocol):
     """One categorical distribution for each of T positions, at the sampling temperature of its token."""
 
     def log_probs(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
+        """Returns log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
         ...
 
     def logsumexp(self) -> Tensor:
-        """Log-normaliser of the tempered logits, [T]."""
+        """Returns the log-normaliser of the tempered logits, [T]."""
         ...
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, [T]. Differentiable."""
+        """Returns the entropy in nats, [T]. Differentiable."""
         ...
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Returns the k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        """Returns log-probs [T, K], in descending order, and ids [T, K] of the k most likely tokens."""
         ...
 
     def guided(self, plain: Any, strength: float) -> Distribution:
-        """Returns the distribution with a hint's effect applied `strength` times: classifier-free guidance (Ho and
-        Salimans 2022, arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
+        """Returns the distribution after classifier-free guidance by a hint.
 
-        log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. With strength
-        1, or if both prompts are equal, it is the hinted distribution, which is `self`.
+        Ho and Salimans 2022, arXiv 2207.12598; for language models Sanchez et al. 2023, arXiv 2306.17806. log
+        p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. With
+        strength 1, or if both prompts are equal, it is the hinted distribution, which is `self`.
 
         Args:
-            plain: of the same tokens at the same temperatures, by the same model, and so of the same kind.
+            plain: distribution of the same kind, after the plain prompt: same tokens, temperatures and model.
             strength: 1 or more.
         """
         ...
@@ -60,11 +60,11 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Segments:
-    """The samples of a micro-batch, in order. Losses see only their T trained tokens.
+    """The samples of a micro-batch, in order; losses have only their T trained tokens.
 
     Attributes:
         total_lengths: tokens of each sample, prompt and response.
-        masks: [R] of bool for each sample: which response tokens are trained, at least one of them.
+        masks: bool [R] for each sample: its trained response tokens, at least one.
     """
 
     total_lengths: tuple[int, ...]
@@ -85,28 +85,28 @@ class Segments:
         return torch.cat(self.masks).nonzero().squeeze(-1)
 
     def split(self, values: Tensor) -> list[Tensor]:
-        """[T] -> one tensor a sample."""
+        """Splits [T] into one tensor per sample."""
         return list(torch.split(values, list(self.counts)))
 
     def mean(self, values: Tensor) -> Tensor:
-        """[T] -> mean of each sample [S]."""
+        """Returns the mean of each sample [S] from [T]."""
         return torch.stack([part.mean() for part in self.split(values)])
 
     def spread(self, values: Tensor) -> Tensor:
-        """One value a sample [S] -> [T]."""
+        """Expands one value per sample [S] to [T]."""
         return values.repeat_interleave(torch.tensor(self.counts, device=values.device))
 
     def widen(self, values: Tensor) -> Tensor:
-        """[T] -> all response tokens [sum of R], 0 on those that are not trained. Differentiable."""
+        """Expands [T] to all response tokens [sum of R], with 0 for untrained ones. Differentiable."""
         wide = values.new_zeros(sum(self.response_lengths))
         return wide.index_copy(0, self._positions, values)
 
     def widen_split(self, values: Tensor) -> list[Tensor]:
-        """[T] -> [R] for each sample, 0 on tokens that are not trained."""
+        """Expands [T] to one tensor [R] per sample, with 0 for untrained tokens."""
         return list(torch.split(self.widen(values), list(self.response_lengths)))
 
     def narrow(self, values: Tensor | Sequence[Tensor]) -> Tensor:
-        """The inverse of `widen` and `widen_split`: [sum of R] -> [T]."""
+        """Inverse of `widen` and `widen_split`: [sum of R] -> [T]."""
         flat = values if isinstance(values, Tensor) else torch.cat(list(values))
         return flat[self._positions]
 
@@ -123,11 +123,12 @@ Reducer = Callable[[Tensor], Tensor]
 
 
 def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
-    """Returns a reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 never count, even if they are
-    NaN.
+    """Returns a reducer of x [T] to sum(x * weights) / denominator.
+
+    Tokens of weight 0 never count, even if they are NaN.
 
     Raises:
-        ValueError: if the denominator is not positive.
+        ValueError: the denominator is not positive.
     """
     if denominator <= 0:
         raise ValueError(f"the denominator of a loss must be positive, got {denominator}")
@@ -140,7 +141,7 @@ def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
 
 
 def sample_mean_weights(loss_masks: Sequence[Tensor]) -> Tensor:
-    """Returns token weights [sum of lengths] by which every sample counts as the mean over its trained tokens.
+    """Returns token weights [sum of lengths] for the mean of each sample's trained tokens.
 
     A sample without trained tokens has weight 0.
     """
@@ -166,9 +167,9 @@ class AdvantageSettings:
     """Settings of the conversion from rewards to advantages.
 
     Attributes:
-        kl_coef: weight of the divergence in the reward of a token, reward a nat.
-        kl_loss_type: the estimator of that divergence.
-        gamma, lambd: discount of rewards and of GAE from token to token, 0 to 1.
+        kl_coef: weight of the divergence in token rewards, reward per nat.
+        kl_loss_type: estimator of that divergence.
+        gamma, lambd: discount factors per token of rewards and of GAE, 0 to 1.
     """
 
     advantage_estimator: str = "grpo"
@@ -180,14 +181,15 @@ class AdvantageSettings:
 
 @dataclass(frozen=True)
 class CorrectionSettings:
-    """Weights of tokens that the current policy would not have sampled.
+    """Corrections for tokens that the current policy would not have sampled.
 
     Attributes:
-        use_opsm, opsm_delta: drop tokens of samples whose mean log-prob fell by more than this, nats a token.
-        use_tis: weigh by trainer over engine; get_mismatch_metrics: measure these weights only.
+        use_opsm, opsm_delta: drop tokens of samples whose mean log-prob fell by more than this, nats per
+            token.
+        use_tis: weight by trainer over engine; get_mismatch_metrics: only measure these weights.
         tis_mode: "truncate" or "icepop"; tis_spans: "all" tokens or "older" ones.
         tis_clip_low, tis_clip: range of the weights, probability ratios.
-        custom_tis: the user's function in place of `tis_mode`, and the `args` that it gets.
+        custom_tis: the user's function, which replaces `tis_mode`, and its `args`.
     """
 
     use_opsm: bool = False
@@ -203,15 +205,17 @@ class CorrectionSettings:
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """The clipped policy gradient.
+    """Settings of the clipped policy gradient.
 
     Attributes:
-        advantage_estimator: "gspo" and "cispo" name an objective too; all others take PPO's.
-        use_opd: advantages follow a teacher, so the ratio counts from the weights before the update.
-        eps_clip, eps_clip_high: the probability ratio stays in [1 - eps_clip, 1 + eps_clip_high]; None: `eps_clip` twice.
+        advantage_estimator: "gspo" and "cispo" also select an objective; all others use PPO's.
+        use_opd: advantages include a teacher, so the ratio is relative to the weights before the update.
+        eps_clip, eps_clip_high: the probability ratio is clipped to [1 - eps_clip, 1 + eps_clip_high]; None:
+            `eps_clip` for both.
         eps_clip_c: bound of the loss of tokens with negative advantage, a ratio above 1; None: no bound.
-        calculate_per_token_loss: every trained token weighs the same, not every sample.
-        make_reducer: the user's f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
+        calculate_per_token_loss: weight all trained tokens equally, instead of all samples.
+        make_reducer: the user's f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum
+            of R].
     """
 
     advantage_estimator: str = "grpo"
@@ -231,22 +235,21 @@ class PolicySettings:
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """The likely ids that are compared with a teacher's, and the choice of the hint. A subset of None: the default of
-    the loss."""
+    """Settings of the compared likely ids and of the hint. A subset of None: the loss's default."""
 
     distill_subset_mode: str | None = None
     hint_selection: str = "shortest"
 
 
 def settings_of(kind: type[S], args: object) -> S:
-    """Returns the record of this kind from `args`.
+    """Returns the settings record of this kind from `args`.
 
     Args:
         args: a record of this kind, or an object with an attribute for each flag.
 
     Raises:
         AttributeError: a flag is missing.
-        ConfigError: the user's function behind a flag cannot be loaded.
+        ConfigError: the user's function of a flag cannot be loaded.
     """
     if isinstance(args, kind):
         return args
@@ -265,4 +268,4 @@ LOADED: dict[str, Callable[[object], Any]] = {
     "custom_tis": _custom_tis,
     "make_reducer": lambda args: load_hook(args, "custom_pg_loss_reducer_function_path"),
 }
-"""Fields that are not the value of one flag."""
+"""Fields that are not the value of a single flag."""

@@ -13,17 +13,16 @@ LOW_VAR_LIMIT = 10.0
 def approx_kl(
     log_probs: Tensor, ref_log_probs: Tensor, kind: KLType = "k1", old_log_probs: Tensor | None = None
 ) -> Tensor:
-    """Per-token KL estimate [T] from log-probs [T] of policy and reference; d = log_probs - ref_log_probs.
+    """Returns the KL estimate [T] from log-probs [T] of policy and reference; d = log_probs - ref_log_probs.
 
-    k1: d. k2: d^2 / 2. k3: exp(-d) - 1 + d. low_var_kl: k3 clamped to [-10, 10] at the very end.
+    k1: d. k2: d^2 / 2. k3: exp(-d) - 1 + d. low_var_kl: k3 clamped to [-10, 10] at the end.
 
     Args:
-        old_log_probs: of the policy that sampled. If given, the estimate is weighted by exp(log_probs -
-            old_log_probs),
-            through which the gradient flows; its gradient is then unbiased.
+        old_log_probs: log-probs of the sampling policy. If set, the estimate is weighted by exp(log_probs -
+            old_log_probs), with gradient; its gradient is then unbiased.
 
     Raises:
-        ValueError: for an unknown kind.
+        ValueError: the kind is unknown.
     """
     difference = log_probs - ref_log_probs
     if kind == "k1":
@@ -49,6 +48,7 @@ def kl_loss(
     kind: KLType = "k1",
     old_log_probs: Tensor | None = None,
 ) -> LossOutput:
-    """Reduced KL of the policy to a frozen reference; `ids` and `ref_log_probs` are [T]. See `approx_kl`."""
+    """Returns the reduced KL of the policy to a frozen reference; `ids` and `ref_log_probs` are [T]. See
+    `approx_kl`."""
     loss = reducer(approx_kl(dist.log_probs(ids), ref_log_probs, kind, old_log_probs))
     return LossOutput(loss=loss, metrics={"kl_loss": loss.detach()})

@@ -1,7 +1,7 @@
 """A distribution with a vocabulary sharded over ranks: every rank has some columns of the logits.
 
-The results are equal on every rank of the group, and each rank's gradient is that of its own columns. Every rank of
-the group must make the same calls.
+Results are equal on every rank of the group, and each rank's gradient is that of its own columns. Every rank
+of the group must make the same calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """Passes one value to the ranks' own columns; its gradient is the sum of theirs."""
+    """Passes a value to the ranks' columns; its gradient is the sum over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:

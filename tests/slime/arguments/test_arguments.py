@@ -86,7 +86,7 @@ def test_plugins_add_their_own_flags(words: list[str]) -> None:
 def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad_plugin.py"
     bad.write_text(PLUGIN.replace("--colour", "--lr"))
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         parse_args([*words, "--on-weights-live-path", f"{bad}:generate"], env={})
 
 
@@ -136,8 +136,8 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--lora-alpha", "0"], "--lora-alpha must be above 0"),
         (["--lora-dropout", "1"], "below 1"),
         (["--micro-batch-size", "2"], "--no-use-dynamic-batch-size"),
-        (["--global-batch-size", "9"], "more than the 4 samples"),
-        (["--num-steps-per-rollout", "3"], "do not divide"),
+        (["--global-batch-size", "9"], "exceeds the 4 samples"),
+        (["--num-steps-per-rollout", "3"], "are not divisible"),
         (["--num-steps-per-rollout", "2", "--global-batch-size", "4"], "drop one"),
         (["--lr-decay-style", "cosine"], "--lr-decay-iters"),
         (["--min-lr", "1e-9"], "--lr-decay-style"),
@@ -149,7 +149,10 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--service-path", "no_such_module.start"], "no_such_module"),
         (["--service-path", "json.start"], "json has no 'start'"),
         (["--fp16"], "--fp16 is not supported"),
-        (["--eval-function-path", "json.dumps"], "--eval-function-path would change nothing"),
+        (
+            ["--eval-function-path", "json.dumps"],
+            "--eval-function-path has no effect without --eval-interval",
+        ),
         (["--profile-step-end", "5"], "--profile-step-end would change nothing: it needs --profile"),
         (["--wandb-project", "p"], "--wandb-project would change nothing: it needs --use-wandb"),
         (["--load-debug-rollout-data-subsample", "0.5"], "it needs --load-debug-rollout-data"),
@@ -207,11 +210,11 @@ def test_training_adapters_of_people_switches_lora_on(trained: list[str]) -> Non
         (["--rollout-backend", "sglang"], "needs --rollout-backend embedded"),
         (
             ["--rollout-function-path", "slime.rollout.sglang_rollout.generate_rollout"],
-            "names the adapter of a batch",
+            "sets the adapter of a batch",
         ),
-        (["--lora-modules-to-save", "lm_head"], "low-rank factors alone"),
-        (["--load", "."], "changes nothing"),
-        (["--async-save"], "is complete on disk"),
+        (["--lora-modules-to-save", "lm_head"], "only low-rank factors"),
+        (["--load", "."], "new adapters have no effect"),
+        (["--async-save"], "must be complete on disk"),
         (["--ref-update-interval", "2", "--use-kl-loss", "--kl-loss-coef", "0.1"], "the frozen base"),
         (["--advantage-estimator", "ppo"], "one critic for all"),
     ],
@@ -355,5 +358,5 @@ def test_a_run_records_its_arguments_without_keys(tmp_path: Path) -> None:
     known = read_arguments(tmp_path)
     assert "secret" not in (tmp_path / "arguments.json").read_text()
     assert Arguments(**known) == Arguments(hf_checkpoint="model", run_dir=str(tmp_path), lr=2e-3)
-    with pytest.raises(ConfigError, match=r"arguments\.json cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot read .*arguments\.json"):
         read_arguments(tmp_path / "elsewhere")

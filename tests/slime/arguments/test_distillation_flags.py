@@ -70,7 +70,7 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--loss-spec-path openclaw_combine.loss:topk_select", "needs a --distill-topk from 1 to 64"),
+        ("--loss-spec-path openclaw_combine.loss:topk_select", "needs --distill-topk from 1 to 64"),
         (
             "--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 65",
             "from 1 to 64 .the vocabulary., got 65",
@@ -98,7 +98,7 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
         ),
         (
             "--loss-spec-path openclaw_combine.loss:combine --teacher-source nowhere",
-            "is not one of trainer, megatron",
+            "must be one of trainer, megatron",
         ),
         ("--teacher-source trainer", "uses no teacher"),
         ("--loss-type sft_loss --teacher-model self", "--teacher-model has no effect"),
@@ -108,20 +108,20 @@ def test_the_loss_decides_the_teachers_place_and_ids(read: Read) -> None:
         ),
         (
             "--loss-spec-path openclaw_combine.loss:combine --teacher-model nowhere",
-            "neither base nor self nor the folder",
+            "must be base, self, or the folder",
         ),
         (
             "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --teacher-source inference",
             "ids that only the trainer knows",
         ),
-        ("--loss-spec-path openclaw_combine.loss:combine --use-opd", "distils by itself"),
+        ("--loss-spec-path openclaw_combine.loss:combine --use-opd", "includes distillation"),
         (
             "--loss-spec-path openclaw_combine.loss:combine --normalize-advantages",
             "would whiten only the rewards",
         ),
         (
             "--loss-spec-path openclaw_combine.loss:combine --advantage-estimator gspo",
-            "names a policy loss too",
+            "also selects a policy loss",
         ),
         (
             "--loss-spec-path openclaw_combine.loss:combine --use-rollout-logprobs",

@@ -85,7 +85,7 @@ def test_every_upstream_hook_is_a_flag_or_rejected() -> None:
     ("extra", "complaint"),
     [
         (["--tensor-model-parallel-size", "4"], "Megatron"),
-        (["--sequence-parallel"], "--sequence-parallel belongs to the Megatron backend"),
+        (["--sequence-parallel"], "--sequence-parallel is for the Megatron backend"),
         (["--recompute-granularity=full"], "--gradient-checkpointing"),
         (["--wandb-key", "secret"], "WANDB_API_KEY"),
         (["--sglang-mem-fraction-static", "0.8"], "SGLang"),
@@ -170,10 +170,10 @@ def test_a_yaml_file_sets_flags_and_values_for_plugins(words: list[str], tmp_pat
     ("text", "complaint"),
     [
         ("lr: fast", "lr=fast is not a valid float"),
-        ("lr: [1]", "must be one float"),
+        ("lr: [1]", "must be a single float"),
         ("loss_type: magic", "is not one of policy_loss"),
-        ("- lr", "must map names to values"),
-        ("a: b: c", "is not YAML"),
+        ("- lr", "must be a mapping of names to values"),
+        ("a: b: c", "is not valid YAML"),
     ],
 )
 def test_an_invalid_yaml_file_is_rejected(
@@ -183,7 +183,7 @@ def test_an_invalid_yaml_file_is_rejected(
     with pytest.raises(ConfigError, match=complaint) as caught:
         parse_args([*words, "--custom-config-path", str(tmp_path / "more.yaml")], env={})
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         parse_args([*words, "--custom-config-path", str(tmp_path / "none.yaml")], env={})
 
 

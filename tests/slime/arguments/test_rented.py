@@ -47,7 +47,7 @@ def test_a_rented_model_is_an_adapter_with_unpacked_sequences(tmp_path: Path) ->
             ["--loss-spec-path", "openclaw_combine.loss:combine", "--teacher-guidance", "2"],
             "--teacher-guidance needs whole distributions",
         ),
-        (["--train-backend", "fsdp"], "take rented for both"),
+        (["--train-backend", "fsdp"], "use rented for both"),
         (["--backend", "embedded"], "needs --rollout-backend rented"),
         (["--rented-service", ""], "needs --rented-service"),
         (["--rented-loss", "cispo"], "cispo needs cispo for both"),

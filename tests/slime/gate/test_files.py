@@ -64,7 +64,7 @@ def test_the_change_of_large_tensors_is_exact_and_fast() -> None:
             lambda tensors: tensors["a"].view(-1)[3].fill_(float("nan")),
             "a contains values that are not finite",
         ),
-        (lambda tensors: tensors["b"][0].fill_(float("inf")), "b holds values that are not finite"),
+        (lambda tensors: tensors["b"][0].fill_(float("inf")), "b contains values that are not finite"),
         (lambda tensors: tensors.update(b=tensors["b"].view(5, 1)), r"b is float32 \[5, 1\]"),
         (
             lambda tensors: tensors.update(b=tensors["b"].half()),

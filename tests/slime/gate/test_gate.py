@@ -236,7 +236,7 @@ def test_the_best_share_of_correct_answers_survives_a_driver_restart(
     gate.accept(trainers, gate.examine(trainers, CANDIDATE, LIVE, [FakeEngine()]))
     again = make_compared()
     again.begin(trainers, 6, LIVE)
-    with pytest.raises(CandidateRejected, match="right, by the best version 100%"):
+    with pytest.raises(CandidateRejected, match=r"correctly \(best version: 100%"):
         again.examine(trainers, CANDIDATE, LIVE, [FakeEngine(wrong=(3, 4))])
 
 

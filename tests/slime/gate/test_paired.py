@@ -95,7 +95,7 @@ def test_questions_are_compared_with_the_reference_at_their_own_rate() -> None:
 def test_of_sixteen_facts_five_may_be_lost_but_not_six() -> None:
     assert at_least(6, 16, CHANCE) == pytest.approx(0.0033, abs=1e-4)
     assert lost_facts(5, 16, ARGS) is None
-    assert "6 of 16 facts" in str(lost_facts(6, 16, ARGS))
+    assert "6 of 16 known facts" in str(lost_facts(6, 16, ARGS))
 
 
 def test_small_losses_accumulate_against_a_fixed_reference() -> None:

@@ -82,7 +82,7 @@ def test_a_run_warns_if_no_engine_tests_explicit_requests(
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("gpu", "give auto, serving, cpu, or the HOST:PORT"),
+        ("gpu", "must be auto, serving, cpu, or the HOST:PORT"),
         ("http://10.0.0.2:30000/", "this engine serves"),
         ("10.0.0.7:x", "give auto"),
     ],

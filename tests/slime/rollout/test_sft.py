@@ -136,7 +136,7 @@ def test_plain_texts_are_rejected(make_args: ParseArgs) -> None:
     "words", [["--rm-type", "math"], ["--partial-rollout"], ["--rollout-stop", "x"], ["--group-rm"]]
 )
 def test_generation_flags_are_rejected(make_args: ParseArgs, words: list[str]) -> None:
-    with pytest.raises(ConfigError, match=f"{words[0]} would change nothing: supervised fine-tuning"):
+    with pytest.raises(ConfigError, match=f"{words[0]} has no effect: supervised fine-tuning"):
         sft_args(make_args, [[HELLO, BYE]], *words)
 
 

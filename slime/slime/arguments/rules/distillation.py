@@ -1,4 +1,4 @@
-"""Rejects distillation settings that cannot work; derives where the teacher runs and for which ids it is queried."""
+"""Rejects invalid distillation settings; derives where the teacher runs and which ids it scores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_distillation(args: Arguments) -> None:
     """
     own = spec_of(args)
     if own is None or own.distils != "topk":
-        _refuse(args, ONLY_TOPK, loss_flag(args), "it is for losses over the likely ids of a teacher")
+        _refuse(args, ONLY_TOPK, loss_flag(args), "it is for losses over likely ids of a teacher")
     _check_source(args, own is not None and own.distils is not None)
     if own is not None and own.distils:
         _check_loss(args, own)
@@ -51,7 +51,7 @@ def spec_of(args: Arguments) -> LossSpec | None:
     """
     if not args.loss_spec_path or args.loss_type == "sft_loss":
         return None
-    from slime.training.core.objective import own_spec  # loads torch
+    from slime.training.core.objective import own_spec  # imports torch
 
     return own_spec(args)
 
@@ -70,39 +70,37 @@ def _refuse(args: Arguments, names: Sequence[str], where: str, why: str) -> None
 
 
 def _check_source(args: Arguments, own: bool) -> None:
-    """Checks where the teacher runs; `own`: the loss of --loss-spec-path distils."""
+    """Checks where the teacher runs. `own`: the loss of --loss-spec-path includes distillation."""
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
     if distils and own:
         raise ConfigError(
-            f"{loss_flag(args)} distils by itself; drop --use-opd and "
-            "--advantage-estimator on_policy_distillation"
+            f"{loss_flag(args)} includes distillation; remove --use-opd and --advantage-estimator "
+            "on_policy_distillation"
         )
     source = args.teacher_source or ("trainer" if own else "inference")
     if source not in SOURCES:
-        raise ConfigError(f"--teacher-source {source} is not one of {', '.join(SOURCES)}")
+        raise ConfigError(f"--teacher-source {source} must be one of {', '.join(SOURCES)}")
     args.teacher_source = SOURCES[source]
     if args.teacher_source == "trainer" and not (distils or own):
         raise ConfigError(
             f"--teacher-source {source}: {loss_flag(args)} uses no teacher; remove --teacher-source"
         )
     if args.teacher_source == "inference":
-        _refuse(
-            args, ONLY_TRAINER, "--teacher-source inference", "it chooses what a teacher in the trainer does"
-        )
+        _refuse(args, ONLY_TRAINER, "--teacher-source inference", "it configures a teacher in the trainer")
         return
     if args.teacher_model in ("base", "self"):
         return
     folder = Path(args.teacher_model).expanduser().resolve()
     if not (folder / "config.json").is_file():
         raise ConfigError(
-            f"--teacher-model {args.teacher_model} is neither base nor self nor the folder of a Hugging Face model"
+            f"--teacher-model {args.teacher_model} must be base, self, or the folder of a Hugging Face model"
         )
     args.teacher_model = str(folder)
     sizes = vocabulary_size(args.teacher_model), vocabulary_size(args.hf_checkpoint)
     if sizes[0] != sizes[1]:
         raise ConfigError(
-            f"--teacher-model {folder} has {sizes[0]} tokens and the student {sizes[1]}; a teacher needs the same "
-            "vocabulary"
+            f"--teacher-model {folder} has {sizes[0]} tokens, but the student has {sizes[1]}; a "
+            "teacher needs the same vocabulary"
         )
 
 
@@ -116,8 +114,8 @@ def _check_loss(args: Arguments, own: LossSpec) -> None:
         raise ConfigError(f"--normalize-advantages would whiten only the rewards in {loss}; drop it")
     if args.advantage_estimator in ("gspo", "cispo"):
         raise ConfigError(
-            f"--advantage-estimator {args.advantage_estimator} names a policy loss too, but the loss is {loss}; "
-            "take grpo"
+            f"--advantage-estimator {args.advantage_estimator} also selects a policy loss, but "
+            f"the loss is {loss}; use grpo"
         )
 
 
@@ -126,14 +124,14 @@ def _check_topk(args: Arguments, own: LossSpec) -> None:
         args.distill_subset_mode = own.subset
     if args.teacher_source == "inference" and args.distill_subset_mode == "student":
         raise ConfigError(
-            "--distill-subset-mode student asks the teacher for ids that only the trainer knows; take "
+            "--distill-subset-mode student needs ids that only the trainer knows; use "
             "--teacher-source trainer, or the ids of the teacher"
         )
     vocabulary = vocabulary_size(args.hf_checkpoint)
     if not 1 <= args.distill_topk <= vocabulary:
         raise ConfigError(
-            f"{loss_flag(args)} needs a --distill-topk from 1 to {vocabulary} (the vocabulary), "
-            f"got {args.distill_topk}"
+            f"{loss_flag(args)} needs --distill-topk from 1 to {vocabulary} (the vocabulary), got "
+            f"{args.distill_topk}"
         )
 
 
@@ -146,5 +144,5 @@ def vocabulary_size(folder: str | None) -> int:
     config = json.loads((Path(folder or "") / "config.json").read_text(encoding="utf-8"))
     size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
     if not isinstance(size, int):
-        raise ConfigError(f"{folder}/config.json names no vocab_size")
+        raise ConfigError(f"{folder}/config.json has no vocab_size")
     return size

@@ -1,4 +1,4 @@
-"""Flags that are passed to the engine; rejects GPU counts that do not divide, and invalid addresses."""
+"""Collects the flags that are passed to engines; rejects indivisible GPU counts and invalid addresses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from slime.flags.engine import EngineArguments
 
 PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
-"""Prefixes before `sglang-` or `vllm-` of flags passed to engines, and the servers that get them; the first prefix is
-for all."""
-ROUTER = "--sglang-router-"  # flags of the original slime's router, which does not exist here
+"""Prefixes before `sglang-` or `vllm-` of flags passed to engines, and the servers that receive them; the
+first prefix is for all."""
+ROUTER = "--sglang-router-"  # flags of the original slime's router, which is not needed here
 
 
 def take_engine_words(
@@ -27,10 +27,10 @@ def take_engine_words(
     """Removes the flags for SGLang or vLLM, with their values, from a command line.
 
     Args:
-        known: flags that are not the engine's own, whatever their names.
+        known: flags that are not the engine's own, despite their names.
 
     Returns:
-        The other arguments, and the engine's by part, each flag written `--sglang-NAME` or `--vllm-NAME`.
+        The remaining arguments, and the engine's by part, each flag written `--sglang-NAME` or `--vllm-NAME`.
     """
     prefixes = {f"{prefix}{backend}-": part for prefix, part in PREFIXES.items()}
     left: list[str] = []
@@ -53,7 +53,8 @@ PYTHON_VARIABLES = {"sglang": "SGLANG_PYTHON", "vllm": "VLLM_PYTHON"}
 
 
 def python_of(backend: str, env: Mapping[str, str]) -> str | None:
-    """Returns the Python given by the engine's own variable; the other engine's may be exported for other runs."""
+    """Returns the Python from the selected engine's own variable, since the other engine's may be set for
+    other runs."""
     return env.get(PYTHON_VARIABLES.get(backend, "")) or None
 
 
@@ -61,7 +62,7 @@ def check_engine(args: Arguments) -> None:
     """Checks the flags of `slime.flags.engine` that need computation or depend on the engine's own flags.
 
     Raises:
-        ConfigError: names the contradiction and the remedy.
+        ConfigError: the message names the contradiction and the remedy.
     """
     check_external(args)
     check_gate_engine(args)
@@ -71,7 +72,7 @@ def check_engine(args: Arguments) -> None:
         check_broadcast(args)
     if args.update_weight_transport == "tensor" and not os.access(SHARED_MEMORY, os.W_OK):
         raise ConfigError(
-            f"--update-weight-transport tensor: {SHARED_MEMORY} does not exist or cannot be written; use disk"
+            f"--update-weight-transport tensor: {SHARED_MEMORY} is missing or not writable; use disk"
         )
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine, "TP"),
@@ -85,12 +86,12 @@ def check_engine(args: Arguments) -> None:
     for name, gpus, per_engine, variable in splits:
         if gpus % per_engine:
             raise ConfigError(
-                f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine} "
-                f"(of launch scripts: {variable})"
+                f"{name} {gpus} is not divisible by {name}-per-engine {per_engine} (of launch "
+                f"scripts: {variable})"
             )
     if args.rollout_backend in THIRD_PARTY:
         return
-    args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
+    args.engine_python = None  # SGLANG_PYTHON may be set for other runs
     if args.prm_teacher_num_gpus > 1:
         raise ConfigError(
             f"--prm-teacher-num-gpus {args.prm_teacher_num_gpus}: the embedded engine uses one GPU; use sglang or vllm"
@@ -103,8 +104,8 @@ def check_broadcast(args: EngineArguments) -> None:
     for divided in ("pp-size", "pipeline-parallel-size", "dp-size", "data-parallel-size"):
         if _value(words, f"--sglang-{divided}") not in (None, "1"):
             raise ConfigError(
-                f"--update-weight-transport nccl: SGLang takes no weights by broadcast with --{divided}; drop one of "
-                "them"
+                "--update-weight-transport nccl: SGLang does not support weight broadcasts with "
+                f"--{divided}; remove one of them"
             )
 
 
@@ -123,12 +124,15 @@ def check_external(args: EngineArguments) -> None:
     addresses = args.rollout_external_engine_addrs
     args.rollout_external_engine_addrs = [engine_url(address) for address in addresses]
     if len(set(args.rollout_external_engine_addrs)) < len(addresses):
-        raise ConfigError(f"--rollout-external-engine-addrs names an engine twice: {' '.join(addresses)}")
+        raise ConfigError(f"--rollout-external-engine-addrs contains duplicates: {' '.join(addresses)}")
 
 
 def check_gate_engine(args: Arguments) -> None:
-    """Converts the address of a spare engine to a URL. Raises ConfigError for an engine that serves, or an unknown
-    keyword."""
+    """Converts the address of a spare engine to a URL.
+
+    Raises:
+        ConfigError: the address is of an engine that serves, or an unknown keyword.
+    """
     text = args.gate_engine
     if text in ("auto", "serving", "cpu"):
         return
@@ -136,16 +140,17 @@ def check_gate_engine(args: Arguments) -> None:
         args.gate_engine = engine_url(text)
     except ConfigError:
         raise ConfigError(
-            f"--gate-engine {text}: give auto, serving, cpu, or the HOST:PORT of a spare engine"
+            f"--gate-engine {text} must be auto, serving, cpu, or the HOST:PORT of a spare engine"
         ) from None
     if args.gate_engine in args.rollout_external_engine_addrs:
         raise ConfigError(
-            f"--gate-engine {text}: this engine serves, so candidates would answer people; name a spare engine"
+            f"--gate-engine {text}: this engine serves requests, which candidates would answer; "
+            "use a spare engine"
         )
 
 
 def engine_url(address: str) -> str:
-    """`10.0.0.2:15000` -> `http://10.0.0.2:15000`. Raises ConfigError unless it is an address."""
+    """Converts `10.0.0.2:15000` to `http://10.0.0.2:15000`. Raises ConfigError for anything else."""
     url = address.rstrip("/") if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(url)
@@ -154,6 +159,6 @@ def engine_url(address: str) -> str:
         good = False
     if not good:
         raise ConfigError(
-            f"--rollout-external-engine-addrs {address}: write HOST:PORT, such as 10.0.0.2:15000"
+            f"--rollout-external-engine-addrs {address} must be HOST:PORT, such as 10.0.0.2:15000"
         )
     return url

@@ -1,4 +1,4 @@
-"""Rejects parallelism that does not fit the training processes, and packages that are not installed."""
+"""Rejects parallelism that does not match the number of training processes, and missing packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_parallel(args: Arguments) -> None:
     """Checks backend and parallelism.
 
     Raises:
-        ConfigError: names the contradiction and the remedy.
+        ConfigError: the message names the contradiction and the remedy.
     """
     if args.train_backend != "megatron":
         return
@@ -27,14 +27,16 @@ def check_parallel(args: Arguments) -> None:
     ranks = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
     if args.train_world_size % ranks:
         raise ConfigError(
-            f"{args.train_world_size} training processes do not divide into models of {ranks} (tensor x pipeline x "
-            "context parallel ranks); change --actor-num-gpus-per-node, --num-train-processes or these sizes"
+            f"{args.train_world_size} training processes are not divisible by {ranks} ranks per "
+            "model (tensor x pipeline x context parallel); change --actor-num-gpus-per-node, "
+            "--num-train-processes or these sizes"
         )
     stage = args.train_world_size // args.pipeline_model_parallel_size
     if stage % args.expert_model_parallel_size:
         raise ConfigError(
-            f"the {stage} training processes of a pipeline stage do not divide into groups of "
-            f"--expert-model-parallel-size {args.expert_model_parallel_size}; change it, or their number"
+            f"the {stage} training processes of a pipeline stage are not divisible by "
+            f"--expert-model-parallel-size {args.expert_model_parallel_size}; change it, or their "
+            "number"
         )
 
 
@@ -50,6 +52,6 @@ def check_packages(args: Arguments) -> None:
 def _check_megatron(args: Arguments) -> None:
     if args.lora_dropout and args.tensor_model_parallel_size > 1:
         raise ConfigError(
-            "--lora-dropout: ranks that cut a matrix (--tensor-model-parallel-size) would leave out different inputs; "
-            "drop one of the two"
+            "--lora-dropout: ranks that share a matrix (--tensor-model-parallel-size) would drop "
+            "different inputs; remove one of the two"
         )

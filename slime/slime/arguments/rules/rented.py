@@ -1,4 +1,4 @@
-"""Rejects settings that a service does not support; derives settings for a model at a service."""
+"""Rejects settings that a rental service does not support; derives settings for a model at a service."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 DEFAULT_RANK = 32
 TOGETHER = (
-    "--train-backend {train} and --rollout-backend {rollout}: a model at a service is trained and sampled there; take "
-    "rented for both"
+    "--train-backend {train} and --rollout-backend {rollout}: a model at a service is trained "
+    "and sampled there; use rented for both"
 )
-OF_THE_SERVICE = "the service lets a run choose only the rank of an adapter; drop it"
+OF_THE_SERVICE = "the service supports only the rank of an adapter; drop it"
 NO_DISTRIBUTION = "a service returns log-probs only of the sampled tokens"
 LACKING = {
     "lora_alpha": OF_THE_SERVICE,
@@ -28,10 +28,10 @@ LACKING = {
     "load_in_4bit": OF_THE_SERVICE,
     "actor_num_gpus_per_node": "no GPU of this machine trains; set it to 0",
     "rollout_num_gpus": "no GPU of this machine serves; set it to 0",
-    "prm_num_gpus": "no GPU of this machine judges; --rented-judge judges with the base model",
-    "prm_teacher_num_gpus": "the base model at the service teaches; drop it",
-    "rollout_external_engine_addrs": "engines of others cannot sample what is trained there; drop it",
-    "entropy_coef": f"{NO_DISTRIBUTION}, so no entropy is known; drop it",
+    "prm_num_gpus": "no GPU of this machine judges; use --rented-judge to judge with the base model",
+    "prm_teacher_num_gpus": "the base model at the service is the teacher; drop it",
+    "rollout_external_engine_addrs": "external engines cannot sample from a model at a service; drop it",
+    "entropy_coef": f"{NO_DISTRIBUTION}, so the entropy is unknown; drop it",
     "ref_update_interval": "the reference is the base model; drop it",
     "save_hf": "the weights stay at the service; drop it",
     "colocate": "no GPU of this machine is used; drop it",
@@ -43,7 +43,7 @@ MORE_THAN_POLICY = (
 
 
 def prepare_rented(args: Arguments) -> None:
-    """Runs before the other rules: sets the values for a model at a service. Raises ConfigError."""
+    """Sets the values for a model at a service, before the other rules. Raises ConfigError."""
     here = [name for name in (args.train_backend, args.rollout_backend) if name == "rented"]
     if not here:
         return
@@ -62,13 +62,13 @@ def prepare_rented(args: Arguments) -> None:
 
 
 def check_rented(args: Arguments) -> None:
-    """Runs after the other rules: rejects losses that need more than a service provides. Raises ConfigError."""
+    """Rejects losses that need more than a service provides, after the other rules. Raises ConfigError."""
     if args.train_backend != "rented":
         return
     if args.train_world_size != 1:
-        raise ConfigError("--num-train-processes: one process asks the service; drop it")
+        raise ConfigError("--num-train-processes: a rented model needs one process; drop it")
     if args.update_weight_transport != "disk":
-        raise ConfigError("--update-weight-transport: no weights travel with a rented model; drop it")
+        raise ConfigError("--update-weight-transport: the weights stay at the service; drop it")
     if args.gate_engine not in ("auto", "serving"):
         raise ConfigError(f"--gate-engine {args.gate_engine}: the weights stay at the service; drop it")
     args.gate_engine = "serving"
@@ -77,17 +77,18 @@ def check_rented(args: Arguments) -> None:
     own = spec_of(args)
     if own is not None and own.teacher == "topk":
         raise ConfigError(
-            f"--loss-spec-path {args.loss_spec_path} compares likely ids of each position, and {NO_DISTRIBUTION}: take a "
-            "loss that distils the sampled tokens"
+            f"--loss-spec-path {args.loss_spec_path} compares likely ids of each position, but "
+            f"{NO_DISTRIBUTION}: use a loss with distillation of sampled tokens"
         )
     if own is not None and own.on_logits is not None:
-        raise ConfigError(f"a custom loss on logits needs the whole distribution, and {NO_DISTRIBUTION}")
+        raise ConfigError(f"a custom loss on logits needs the whole distribution, but {NO_DISTRIBUTION}")
     if args.teacher_source == "trainer" and args.teacher_model not in ("base", "self"):
         raise ConfigError(
-            "--teacher-model: at a service the base model or the policy itself teaches; use base or self"
+            "--teacher-model: at a service, the teacher is the base model or the policy itself; "
+            "use base or self"
         )
     if args.teacher_guidance != 1:
-        raise ConfigError(f"--teacher-guidance needs whole distributions, and {NO_DISTRIBUTION}; drop it")
+        raise ConfigError(f"--teacher-guidance needs whole distributions, but {NO_DISTRIBUTION}; drop it")
     if args.ref_load and Path(args.ref_load).resolve() != Path(args.hf_checkpoint).resolve():
         raise ConfigError("--ref-load: the reference of a rented model is its base; drop it")
     if args.rented_loss != "exact":

@@ -1,4 +1,4 @@
-"""Rejects arguments that cannot work, in one line, before anything starts; derives others."""
+"""Rejects invalid arguments with a one-line message before anything starts, and derives others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def validate(args: Arguments) -> None:
     """Validates `args` and fills in derived values, in place.
 
     Raises:
-        ConfigError: names the contradiction and the remedy.
+        ConfigError: the message names the contradiction and the remedy.
     """
     check_run(args)
     switch_adapters(args)
@@ -59,7 +59,7 @@ def validate(args: Arguments) -> None:
 
 def _check_model(args: Arguments) -> None:
     if not args.hf_checkpoint:
-        raise ConfigError("no model: give --hf-checkpoint FOLDER (or HF_CKPT)")
+        raise ConfigError("no model: set --hf-checkpoint FOLDER (or HF_CKPT)")
     for name in ("hf_checkpoint", "ref_load", "load", "save"):
         folder = vars(args)[name]
         if folder and is_torch_dist(Path(folder).expanduser()):
@@ -78,7 +78,9 @@ def _check_model(args: Arguments) -> None:
 
 def _require_model_folder(name: str, folder: str) -> None:
     if not (Path(folder) / "config.json").is_file():
-        raise ConfigError(f"{name} {folder} contains no config.json; give the folder of a Hugging Face model")
+        raise ConfigError(
+            f"{name} {folder} contains no config.json; set it to the folder of a Hugging Face model"
+        )
 
 
 def _resolve_batches(args: Arguments) -> None:
@@ -87,8 +89,8 @@ def _resolve_batches(args: Arguments) -> None:
         size, rest = divmod(samples, args.num_steps_per_rollout)
         if rest or not size:
             raise ConfigError(
-                f"{samples} samples a rollout (--rollout-batch-size x --n-samples-per-prompt) "
-                f"do not divide into --num-steps-per-rollout {args.num_steps_per_rollout}"
+                f"{samples} samples per rollout (--rollout-batch-size x --n-samples-per-prompt) "
+                f"are not divisible by --num-steps-per-rollout {args.num_steps_per_rollout}"
             )
         if args.global_batch_size not in (None, size):
             raise ConfigError(
@@ -100,8 +102,8 @@ def _resolve_batches(args: Arguments) -> None:
         args.global_batch_size = samples
     if args.global_batch_size > samples:
         raise ConfigError(
-            f"--global-batch-size {args.global_batch_size} is more than the {samples} samples of a rollout "
-            "(--rollout-batch-size x --n-samples-per-prompt)"
+            f"--global-batch-size {args.global_batch_size} exceeds the {samples} samples of a "
+            "rollout (--rollout-batch-size x --n-samples-per-prompt)"
         )
     if args.micro_batch_size is None:
         args.micro_batch_size = None if args.use_dynamic_batch_size else 1
@@ -131,7 +133,7 @@ def _resolve_end(args: Arguments) -> None:
     if args.lr_decay_iters is None:
         if args.num_rollout is None or args.num_rollout == UNBOUNDED:
             flag = "--lr-warmup-fraction" if args.lr_warmup_fraction is not None else "--lr-decay-style"
-            raise ConfigError(f"{flag} needs an end: give --lr-decay-iters or --num-rollout")
+            raise ConfigError(f"{flag} needs an end: set --lr-decay-iters or --num-rollout")
         assert args.global_batch_size is not None
         samples = args.rollout_batch_size * args.n_samples_per_prompt
         args.lr_decay_iters = args.num_rollout * args.train_epochs * -(-samples // args.global_batch_size)
@@ -146,7 +148,7 @@ def _resolve_warmup(args: Arguments) -> None:
         args.lr_warmup_fraction = None
     if args.lr_decay_style in WITH_END and (args.lr_decay_iters or 0) <= args.lr_warmup_iters:
         raise ConfigError(
-            f"{source} leaves no step for the decay, which ends after {args.lr_decay_iters or 0} steps"
+            f"{source} leaves no steps for the decay, which ends after {args.lr_decay_iters or 0} steps"
         )
 
 
@@ -192,7 +194,7 @@ def _choose_modules(args: ParallelArguments) -> None:
     args.recompute_modules = args.recompute_modules or MODULES[0]
     for name in args.recompute_modules.split(","):
         if name not in MODULES:
-            raise ConfigError(f"--recompute-modules {name}: these can be recomputed: {', '.join(MODULES)}")
+            raise ConfigError(f"--recompute-modules {name}: must be one of {', '.join(MODULES)}")
 
 
 REPLAY = "slime.replay.replay"
@@ -202,7 +204,7 @@ PLACEHOLDER = "{rollout_id}"
 def check_run(args: Arguments) -> None:
     """Checks and completes the flags of `slime.flags.run`, in place. Raises ConfigError."""
     if not str(args.run_dir).strip():
-        raise ConfigError("--run-dir is empty: give a folder, or drop it")
+        raise ConfigError("--run-dir is empty: set a folder, or drop it")
     if args.profile and args.profile_step_end <= args.profile_step_start:
         raise ConfigError("--profile-step-end must be above --profile-step-start")
     _check_replay(args)
@@ -213,9 +215,7 @@ def _check_replay(args: Arguments) -> None:
     for name in ("save_debug_rollout_data", "load_debug_rollout_data"):
         path = vars(args)[name]
         if path is not None and PLACEHOLDER not in path:
-            raise ConfigError(
-                f"{option(name)} {path} needs {PLACEHOLDER} where the number of the rollout goes"
-            )
+            raise ConfigError(f"{option(name)} {path} must contain {PLACEHOLDER} for the rollout number")
     if args.load_debug_rollout_data is not None:
         args.debug_train_only = True
         args.rollout_function_path = REPLAY
@@ -223,22 +223,27 @@ def _check_replay(args: Arguments) -> None:
 
 
 def _check_turns(args: Arguments) -> None:
-    """Checks which parts share processors, and which part yields them."""
+    """Checks which parts share processors, and which part releases them."""
     on_gpu = args.actor_num_gpus_per_node > 0
     if args.colocate and on_gpu != (args.rollout_num_gpus > 0):
         raise ConfigError(
-            "--colocate shares the trainers' GPUs (or processors) with the engines: set both of "
-            "--actor-num-gpus-per-node and --rollout-num-gpus, or neither"
+            "--colocate shares the trainers' GPUs (or processors) with the engines: set both or "
+            "neither of --actor-num-gpus-per-node and --rollout-num-gpus"
         )
     if args.offload_train is None:
-        args.offload_train = args.colocate and on_gpu and args.train_backend != "megatron"  # Megatron cannot
+        args.offload_train = (
+            args.colocate and on_gpu and args.train_backend != "megatron"
+        )  # Megatron does not support this
     if args.offload_train and not on_gpu:
-        raise ConfigError("--offload-train moves trainers from GPUs to CPU memory; these train on the CPU")
+        raise ConfigError(
+            "--offload-train moves trainers from GPUs to CPU memory, but this run trains on the CPU"
+        )
     if args.offload_rollout is None:
         args.offload_rollout = args.colocate
     if (args.offload_rollout or args.offload_train) and not args.colocate:
         raise ConfigError(
-            "--offload-rollout and --offload-train need --colocate: otherwise engines serve while trainers work"
+            "--offload-rollout and --offload-train need --colocate; without it, engines serve "
+            "while trainers work"
         )
 
 
@@ -268,7 +273,8 @@ def check_algorithm(args: Arguments) -> None:
 
 
 def resolve_custom_loss(args: Arguments) -> None:
-    """Treats a plain function as a custom loss, and a function that returns a `LossSpec` like --loss-spec-path."""
+    """Treats a plain function as a custom loss, and a function that returns a `LossSpec` like
+    --loss-spec-path."""
     path = args.custom_loss_function_path
     if args.loss_type == "sft_loss" or not (path or args.loss_spec_path):
         return
@@ -285,8 +291,8 @@ def resolve_custom_loss(args: Arguments) -> None:
             args.disable_compute_advantages_and_returns = False
     elif args.loss_spec_path:
         raise ConfigError(
-            "--custom-loss-function-path and --loss-spec-path name two losses; drop one of them (--loss-spec-path '' "
-            "where a script gives it)"
+            "--custom-loss-function-path and --loss-spec-path both set the loss; drop one of "
+            "them (--loss-spec-path '' if a script sets it)"
         )
 
 
@@ -299,15 +305,15 @@ def _check_estimator(args: Arguments) -> None:
     normalized = not (args.disable_rewards_normalization or args.custom_advantage_function_path or ready)
     if name in BY_GROUP and args.n_samples_per_prompt == 1 and normalized:
         raise ConfigError(
-            "with one sample a prompt, normalising rewards in groups makes every advantage 0; "
-            "add --disable-rewards-normalization, or more --n-samples-per-prompt"
+            "with one sample per prompt, normalising rewards in groups makes every advantage 0; "
+            "add --disable-rewards-normalization, or increase --n-samples-per-prompt"
         )
     if name in WHITENED and not args.normalize_advantages:
         raise ConfigError(f"--advantage-estimator {name} needs --normalize-advantages")
 
 
 def switch_adapters(args: Arguments) -> None:
-    """Enables LoRA if any of its flags is given."""
+    """Enables LoRA if any of its flags is set."""
     args.use_lora = args.use_lora or args.load_in_4bit or any(vars(args)[name] is not None for name in LORA)
 
 
@@ -315,7 +321,7 @@ def check_lora(args: Arguments) -> None:
     """Fills in the defaults of LoRA, and how engines receive adapters.
 
     Raises:
-        ConfigError: engines cannot get adapters alone.
+        ConfigError: engines do not support separate adapters.
     """
     _check_shipping(args)
     _check_parent(args)
@@ -331,8 +337,9 @@ def _check_parent(args: Arguments) -> None:
     save = Path(str(args.save)).resolve()
     if args.adapter_parent is not None and Path(args.adapter_parent).resolve().is_relative_to(save):
         raise ConfigError(
-            f"--adapter-parent {args.adapter_parent} is in this run's --save: everybody would get what one adapter "
-            "learned, and it would go when its person is forgotten; copy a checkpoint of an adapter for all elsewhere"
+            f"--adapter-parent {args.adapter_parent} is in this run's --save: all adapters would "
+            "inherit one person's training, and it would be deleted when that person is "
+            "forgotten; copy a checkpoint for all adapters to another folder"
         )
 
 
@@ -341,12 +348,13 @@ def _check_shipping(args: Arguments) -> None:
     able = args.use_lora and args.rollout_backend == "embedded" and not args.load_in_4bit
     if args.ship_adapters and args.load_in_4bit:
         raise ConfigError(
-            "--ship-adapters: an engine would merge into the model as stored, and --load-in-4bit trains on one in "
-            "4 bits; drop it, and engines get what was trained"
+            "--ship-adapters: an engine would merge into the stored model, but --load-in-4bit "
+            "trains on a 4-bit model; drop it, and engines get the trained weights"
         )
     if args.ship_adapters and not able:
         raise ConfigError(
-            f"--ship-adapters: --rollout-backend {args.rollout_backend} would need the adapter's name in every "
-            "request, and what it loaded could not be proven; drop it, and engines get merged models"
+            f"--ship-adapters: --rollout-backend {args.rollout_backend} would need the adapter's "
+            "name in every request, and loaded adapters could not be verified; drop it, and "
+            "engines get merged models"
         )
     args.ship_adapters = able if args.ship_adapters is None else args.ship_adapters

@@ -1,4 +1,4 @@
-"""Unsupported flags of slime and Megatron-LM: accepted if they ask for built-in behaviour, else rejected.
+"""Unsupported flags of slime and Megatron-LM: accepted for values equal to built-in behaviour, else rejected.
 
 A launch script for the original framework thus gets one line about what to remove or replace. The table is
 `refused.tsv`: names (`*` ends a prefix), accepted values (`(switch)` for a flag without one), reason.
@@ -20,11 +20,11 @@ SWITCH = "(switch)"
 
 @dataclass(frozen=True)
 class Foreign:
-    """A flag that slime does not have.
+    """A flag that slime does not support.
 
     Attributes:
-        reason: why, and what to write instead.
-        same: values that ask for the built-in behaviour ("" for a switch); they are taken silently.
+        reason: why, and the alternative.
+        same: values equal to the built-in behaviour ("" for a switch); they are accepted silently.
     """
 
     reason: str
@@ -48,10 +48,10 @@ def take_foreign(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Removes known flags of the original framework from unrecognised arguments.
 
     Returns:
-        The words that are left, and the flags of the model's shape with their values.
+        The remaining arguments, and the flags of the model's shape with their values.
 
     Raises:
-        ConfigError: a flag that asks for something that does not happen; the message has the reason.
+        ConfigError: a flag requests unsupported behaviour; the message has the reason.
     """
     left: list[str] = []
     shape: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _foreign(name: str) -> Foreign | None:
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields (flag, its value or "", both arguments); an argument without a flag comes alone."""
+    """Yields (flag, its value or "", both arguments); an argument without a flag is yielded alone."""
     position = 0
     while position < len(words):
         name, equals, value = words[position].partition("=")

@@ -1,4 +1,4 @@
-"""Flags of the model's shape: config.json defines it, and a launch script's flags must agree."""
+"""Flags of the model's shape, which is defined by config.json; a launch script's flags must agree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
 
 
 def same_layers(text: str, config: dict[str, Any]) -> bool:
-    """Returns whether --moe-layer-freq, one 0 or 1 a layer, agrees with config.json about the layers with experts."""
+    """Returns whether --moe-layer-freq, one 0 or 1 per layer, agrees with config.json about the layers with
+    experts."""
     from slime.utils.decoders import has_experts  # imports torch, which the driver does not need
 
     defaults = {
@@ -93,6 +94,6 @@ def _number(text: str) -> float | None:
 
 def shape_table() -> list[tuple[str, str, str]]:
     """Returns (flag, accepted values, reason) of all flags, for documentation."""
-    reason = "the shape of the model is read from its config.json"
+    reason = "the shape of the model is taken from its config.json"
     valued = [(option(name), "from config.json", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)]
     return valued + [(option(name), "as a switch", reason) for name in SHAPE_SWITCHES]

@@ -48,8 +48,7 @@ def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
     tied = [name for part in names for name in part or () if name in TIED]
     if tied and model.config.get_text_config().tie_word_embeddings:
         raise ConfigError(
-            f"{tied[0]} shares its weights with the input or output embedding and cannot have an "
-            "adapter; choose other --lora-target-modules"
+            f"{tied[0]} is tied: input embedding and output head share its weights, so LoRA cannot train it alone"
         )
     config = LoraConfig(
         task_type="CAUSAL_LM",

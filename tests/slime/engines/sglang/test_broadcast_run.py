@@ -84,11 +84,11 @@ def test_engines_without_access_to_the_run_folder_serve_each_version(
         ({"rollout_backend": "sglang", "colocate": True}, "share a GPU, which NCCL does not join to itself"),
         (
             {"rollout_backend": "sglang", "engine_words": {"rollout": ["--sglang-pp-size", "2"]}},
-            "by broadcast with --pp-size",
+            "broadcasts with --pp-size",
         ),
         (
             {"rollout_backend": "sglang", "engine_words": {"rollout": ["--sglang-data-parallel-size=4"]}},
-            "by broadcast with --data-parallel-size",
+            "broadcasts with --data-parallel-size",
         ),
     ],
 )

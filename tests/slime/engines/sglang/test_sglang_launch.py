@@ -169,7 +169,7 @@ def test_another_sglang_version_is_reported_and_its_features_are_checked(launch,
     [
         (["--sglang-weight-version", "3"], "the trainer numbers weight versions"),
         (["--sglang-disaggregation-mode", "prefill"], "need a router"),
-        (["--tp-size", "2"], "is written --sglang-tp-size"),
+        (["--tp-size", "2"], "have the prefix --sglang-: --sglang-tp-size"),
     ],
 )
 def test_flags_that_are_not_for_the_user_are_refused(capsys, model_path, flags, message):

@@ -80,7 +80,7 @@ def test_vllm_gets_the_live_weights_its_flags_and_only_this_package(
         (["--vllm-logprobs-mode", "raw_logprobs"], "at the sampling temperature, before truncation"),
         (["--vllm-quantization=fp8"], "cannot be verified"),
         (["--vllm_enable_lora"], "merged into the weights before"),
-        (["--tensor-parallel-size", "2"], "is written --vllm-tensor-parallel-size"),
+        (["--tensor-parallel-size", "2"], "have the prefix --vllm-: --vllm-tensor-parallel-size"),
         (["--sglang-tp-size", "2"], "unknown flag --sglang-tp-size"),
     ],
 )

@@ -229,7 +229,7 @@ def test_an_index_cannot_name_files_outside_the_folder(checkpoint: Path, name: s
     ],
 )
 def test_fields_of_unexpected_types_are_rejected(checkpoint: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(pickle.UnpicklingError, match="not the index of a checkpoint"):
+    with pytest.raises(pickle.UnpicklingError, match="not a checkpoint index"):
         read_index(pickle.dumps(replace(real(checkpoint), **change)))
 
 

@@ -72,7 +72,7 @@ def test_flags_of_a_custom_loss_are_listed_parsed_and_validated(
     assert (args.loss_type, args.distill_subset_mode) == ("custom_loss", "student")
     with pytest.raises(ConfigError, match=r"--jsd-beta must be above 0 and below 1, got 1\.0"):
         parse_args([*words, "--jsd-beta", "1"], env={})
-    with pytest.raises(ConfigError, match="needs a --distill-topk from 1 to 48"):
+    with pytest.raises(ConfigError, match="needs --distill-topk from 1 to 48"):
         parse_args(words[:-2], env={})
     with pytest.raises(ConfigError, match="makes every advantage 0"):
         parse_args([*words, "--jsd-w-rl", "1"], env={})

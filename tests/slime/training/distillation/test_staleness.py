@@ -99,7 +99,7 @@ def test_importance_correction_can_be_limited_to_older_spans() -> None:
     assert float(output.metrics["tis_abs_older"]) == pytest.approx(
         float((torch.tensor([0.5, -0.5]).exp() - 1).abs().sum())
     )
-    with pytest.raises(ValueError, match="which tokens are older"):
+    with pytest.raises(ValueError, match="a mask of older tokens"):
         policy_loss(
             dist,
             ids,

@@ -297,7 +297,7 @@ def test_a_reference_model_that_is_the_base_teaches_too(make_trainer: MakeTraine
 def test_a_teacher_with_another_vocabulary_is_refused_at_start(
     make_args: MakeArgs, make_trainer: MakeTrainer, small_folder: str, model_folder: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="has 40 tokens and the student 48"):
+    with pytest.raises(ConfigError, match="has 40 tokens, but the student has 48"):
         make_args(loss_spec_path="openclaw_combine.loss:combine", teacher_model=small_folder)
     folders = [tmp_path / name for name in ("student", "teacher", "twin")]
     for folder, words in zip(folders, ("abc", "acb", "abc"), strict=True):
@@ -358,7 +358,7 @@ def test_samples_unusable_by_a_loss_without_rewards_are_rejected_before_training
         trainer.train(0, [narrow])
     foreign = make_samples((1,))[0]
     foreign.teacher_tokens_candidates = [[99, *foreign.tokens]]
-    with pytest.raises(DataError, match="token id 99, but the model has 48"):
+    with pytest.raises(DataError, match="token id 99, but the model has only 48"):
         trainer.train(0, [foreign])
 
 

@@ -31,21 +31,21 @@ def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: li
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ("--tp 2", "this is --train-backend fsdp"),
-        ("--train-backend megatron --tp 2", "1 training processes do not divide into models of 2"),
+        ("--tp 2", "this run uses --train-backend fsdp"),
+        ("--train-backend megatron --tp 2", "1 training processes are not divisible by 2 ranks per model"),
         (
             "--train-backend megatron --tp 2 --cp 2 --num-train-processes 6",
-            "6 training processes do not divide",
+            "6 training processes are not divisible",
         ),
         ("--train-backend megatron --tp 0", "must be 1 or more"),
         (
             "--train-backend megatron --decoder-last-pipeline-num-layers 2",
             "needs --pipeline-model-parallel-size",
         ),
-        ("--ep 2", "this is --train-backend fsdp"),
+        ("--ep 2", "this run uses --train-backend fsdp"),
         (
             "--train-backend megatron --pp 2 --ep 4 --num-train-processes 4",
-            "the 2 training processes of a pipeline stage do not divide into groups of",
+            "the 2 training processes of a pipeline stage are not divisible by",
         ),
         ("--train-backend megatron --expert-tensor-parallel-size 2", "experts are not split"),
         ("--train-backend megatron --moe-aux-loss-coeff 0.001", "no loss for balanced routing"),
@@ -55,11 +55,11 @@ def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: li
             "--train-backend megatron --use-lora --tp 2 --num-train-processes 2 --lora-dropout .1",
             "different inputs",
         ),
-        ("--train-backend megatron --lora-modules-to-save norm", "adapters alone"),
-        ("--use-distributed-optimizer", "this is --train-backend fsdp"),
+        ("--train-backend megatron --lora-modules-to-save norm", "only adapters are trained"),
+        ("--use-distributed-optimizer", "this run uses --train-backend fsdp"),
         ("--train-backend megatron --optimizer-cpu-offload", "this run trains on the CPU"),
-        ("--recompute-granularity full", "needs --recompute-method too"),
-        ("--recompute-granularity full --recompute-method uniform", "needs --recompute-num-layers too"),
+        ("--recompute-granularity full", "also needs --recompute-method"),
+        ("--recompute-granularity full --recompute-method uniform", "also needs --recompute-num-layers"),
         (
             "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
             "use --gradient-checkpointing",
@@ -68,13 +68,13 @@ def test_the_number_of_processes_is_model_parallel_size_times_replicas(words: li
         ("--train-backend megatron --recompute-modules mlp", "needs --recompute-granularity selective"),
         (
             "--train-backend megatron --recompute-granularity selective --recompute-modules mlp,norm",
-            "--recompute-modules norm: these can be recomputed: core_attn, mlp",
+            "--recompute-modules norm: must be one of core_attn, mlp",
         ),
         (
             "--train-backend megatron --recompute-granularity selective --gradient-checkpointing",
             "recomputes every layer",
         ),
-        ("--train-backend megatron --freeze-params-name-list embed", "joined in other matrices"),
+        ("--train-backend megatron --freeze-params-name-list embed", "joined matrices do not match"),
     ],
 )
 def test_unsupported_flags_of_the_backend_are_rejected_with_the_reason(
