@@ -89,12 +89,12 @@ def test_replay_trains_without_engines_and_colocation_alternates() -> None:
         ({"offload_rollout": True}, "need --colocate"),
         ({"colocate": True, "rollout_num_gpus": 1}, "or neither"),
         ({"debug_rollout_only": True, "debug_train_only": True}, "are exclusive"),
-        ({"load_debug_rollout_data": "one.json"}, "needs {rollout_id}"),
+        ({"load_debug_rollout_data": "one.json"}, "must contain {rollout_id}"),
         ({"load_debug_rollout_data_subsample": 0.0}, "above 0"),
         ({"train_timeout": -1.0}, "--train-timeout must be 0"),
         ({"train_epochs": 0}, "--train-epochs"),
         ({"profile": True, "profile_step_end": 1}, "--profile-step-end"),
-        ({"reset_optimizer_states": True}, "give one"),
+        ({"reset_optimizer_states": True}, "set --load"),
     ],
 )
 def test_contradicting_run_modes_are_rejected(changes: dict[str, Any], complaint: str) -> None:

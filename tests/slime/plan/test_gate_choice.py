@@ -84,7 +84,7 @@ def test_a_run_warns_if_no_engine_tests_explicit_requests(
     [
         ("gpu", "must be auto, serving, cpu, or the HOST:PORT"),
         ("http://10.0.0.2:30000/", "this engine serves"),
-        ("10.0.0.7:x", "give auto"),
+        ("10.0.0.7:x", "must be auto"),
     ],
 )
 def test_an_invalid_spare_engine_is_rejected(asked: Any, address: str, reason: str) -> None:
