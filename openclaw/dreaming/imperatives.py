@@ -33,11 +33,11 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     """Returns the pole that a complaint about an answer asks for; None if it is not certain.
 
     Args:
-        answer: the text that the person complained about.
+        answer: the text that the person complained about; empty: its form is not known.
     """
     plain = asked_plainly(wish)
     if plain is not None:
-        return None if plain in already_has(answer) else plain
+        return None if answer and plain in already_has(answer) else plain
     forms = forms_of(wish)
     if len(forms) == 1 and forms[0] in _FORMS and not _has(answer, _FORMS[forms[0]]):
         return _FORMS[forms[0]]

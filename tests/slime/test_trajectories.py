@@ -67,11 +67,13 @@ def test_different_rewards_in_a_compared_trajectory_are_refused() -> None:
     assert rewards_of(Arguments(disable_rewards_normalization=True), samples) == [0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(("key", "now"), [(None, "is not given"), ("sorce", "is sorce")])
+@pytest.mark.parametrize(("key", "now"), [(None, "is not set"), ("sorce", "is sorce")])
 def test_a_run_with_an_unknown_reward_key_ends_with_an_error(key: str | None, now: str) -> None:
     named: list[Any] = [{"score": 1.0, "acc": 0.0}, {"score": -1.0, "acc": 0.0}]
     samples = [Sample(index=i, reward=reward) for i, reward in enumerate(named)]
-    with pytest.raises(ConfigError, match=f"names acc, score: choose one with --reward-key, which {now}"):
+    with pytest.raises(
+        ConfigError, match=f"with the keys acc, score: choose one with --reward-key, which {now}"
+    ):
         rewards_of(Arguments(reward_key=key), samples)
     samples[1].reward = {"sorce": 2.0}  # one sample without it is not an error of the run
     with pytest.raises(DataError):

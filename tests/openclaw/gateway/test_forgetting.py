@@ -209,7 +209,7 @@ def test_the_command_prints_the_rollback_for_shared_weights(
     assert "./claw versions rollback 1." in told and "2 version(s); 1 turn(s) of others" in told
     assert [(one.adapter, list(one.rollouts)) for one in seen] == [(None, [1, 2])]
     assert main(["ada", "--url", gateway.url]) == 1
-    assert "nothing is recorded of 'ada'" in capsys.readouterr().err
+    assert "there is no recorded data of person 'ada'" in capsys.readouterr().err
 
 
 def test_without_a_run_only_the_rows_are_deleted(

@@ -177,8 +177,8 @@ def test_with_external_engines_no_engines_are_started(model_path: Path, tmp_path
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"rollout_external": True}, "name the engines with --rollout-external-engine-addrs HOST:PORT"),
-        ({"rollout_external_engine_addrs": ["10.0.0.2"]}, "10.0.0.2: write HOST:PORT"),
+        ({"rollout_external": True}, "list the engines with --rollout-external-engine-addrs HOST:PORT"),
+        ({"rollout_external_engine_addrs": ["10.0.0.2"]}, "10.0.0.2 must be HOST:PORT"),
         ({"rollout_external_engine_addrs": ["h:1", "http://h:1"]}, "contains duplicates"),
         ({"rollout_external_engine_addrs": ["h:1"], "rollout_num_gpus": 2}, "ROLLOUT_GPUS=0"),
         ({"rollout_external_engine_addrs": ["h:1"], "engine_port": 15000}, "--engine-port 15000"),

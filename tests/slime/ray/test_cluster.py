@@ -112,7 +112,10 @@ def test_an_engine_that_fits_no_machine_is_rejected(cluster: Cluster) -> None:
 def test_gpus_held_by_another_run_are_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Placement(GpuSplit((RunPart("actor", 2, True),)))
     monkeypatch.setattr(placement, "PLACEMENT_TIMEOUT", 1.0)
-    with pytest.raises(ConfigError, match=r"(?s)no room in 1 s.*--> the cluster has too few free GPUs"):
+    with pytest.raises(
+        ConfigError,
+        match=r"(?s)could not reserve these bundles within 1 s.*--> the cluster has too few free GPUs",
+    ):
         Placement(GpuSplit((RunPart("actor", 4, True),)))
     free(held)
 

@@ -152,7 +152,7 @@ def test_a_state_that_cannot_be_written_keeps_the_previous_one(make_args: ParseA
     [group] = source.get_samples(1)
     group[0].metadata["what"] = object()
     source.add_samples([group])
-    with pytest.raises(DataError, match="plain data"):
+    with pytest.raises(DataError, match="not JSON serializable; use only JSON data"):
         source.save(0)
     assert state_path(args.save, 0).read_text() == before
 
@@ -160,7 +160,7 @@ def test_a_state_that_cannot_be_written_keeps_the_previous_one(make_args: ParseA
 def test_changed_prompts_are_rejected(make_args: ParseArgs, rows: Rows) -> None:
     source = Source(make_args(rows))
     source.save(0)
-    with pytest.raises(DataError, match="19 usable prompts, but 20 when the state was saved"):
+    with pytest.raises(DataError, match="19 usable prompts, but had 20 when the state was saved"):
         Source(make_args(rows[:-1])).load(0)
 
 

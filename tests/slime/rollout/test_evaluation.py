@@ -122,7 +122,7 @@ def test_a_wrong_configuration_file_is_refused(
 
 def test_two_data_sets_with_one_name_are_rejected(make_args: ParseArgs, rows: Rows, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows)
-    with pytest.raises(ConfigError, match="one name"):
+    with pytest.raises(ConfigError, match="duplicate names of evaluation data sets: a, a"):
         make_args(rows, "--eval-prompt-data", "a", path, "a", path)
 
 

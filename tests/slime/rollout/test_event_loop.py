@@ -37,7 +37,7 @@ async def runs_out_of_time() -> None:
 def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"has blocked the rollout.s event loop .* test_event_loop.py:\d+ \(forgets_to_await\)",
+        match=r"has blocked the rollout.s event loop .*test_event_loop.py:\d+ \(forgets_to_await\)",
     ):
         event_loop.run(forgets_to_await(1.5), patience=0.3)
     assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself still works

@@ -58,7 +58,7 @@ def test_metadata_and_tools_may_be_json_text_as_parquet_files_have_them(tmp_path
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ('{"input": "a", "label": 1}\n{"input": "b", \n', "p.jsonl:2: not JSON"),
+        ('{"input": "a", "label": 1}\n{"input": "b", \n', "p.jsonl:2: invalid JSON"),
         ('{"input": "a", "label": 1}\n[1]\n', "p.jsonl:2: must be a JSON object, got list"),
         (
             '{"input": "a", "label": 1}\n\n{"prompt": "b", "label": 2}\n',

@@ -168,7 +168,7 @@ def test_tensors_changed_after_the_export_are_rejected_by_name(
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(bytes(data))
-    with pytest.raises(WeightsError, match=r"tensor .* is not the one that the trainer wrote"):
+    with pytest.raises(WeightsError, match=r"tensor .* differs from what the trainer wrote"):
         store.prepare(slot, 1)
 
 
@@ -188,7 +188,7 @@ def test_some_large_tensors_are_digested_again_and_all_names_and_shapes_compared
     reading.proven(slot, stored, left)
     assert set(looked) == {"few", "a", "big"}
     for other in ({**stored, "more": torch.ones(1)}, {"few": stored["few"]}, {**stored, "a": torch.ones(6)}):
-        with pytest.raises(EngineError, match="is not the one that the trainer wrote"):
+        with pytest.raises(EngineError, match="differs from what the trainer wrote"):
             reading.proven(slot, other, left)
 
 

@@ -207,7 +207,7 @@ def test_speculative_decoding_changes_the_cost_but_not_the_greedy_answers(contro
         for one, other in zip(again, plain, strict=True):
             assert one["log_probs"] == pytest.approx(other["log_probs"], abs=1e-4)
             assert one["ended"] == other["ended"]
-    with pytest.raises(EngineControlError, match="drafts: 1 drafts for 4 prompts"):
+    with pytest.raises(EngineControlError, match="drafts: got 1 drafts for 4 prompts"):
         control.try_weights(str(other_weights), 4, prompts, 8, [right[0]])
 
 

@@ -319,8 +319,11 @@ def test_a_start_on_gpus_reports_what_sglang_lacks_to_build_kernels_before_anyth
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--backend", "vllm", "--colocate"], "vLLM keeps its memory"),
-        (["--backend", "sglang", "--rollout-num-gpus", "3", "--rollout-num-gpus-per-engine", "2"], "divide"),
+        (["--backend", "vllm", "--colocate"], "vLLM does not report whether it has released its memory"),
+        (
+            ["--backend", "sglang", "--rollout-num-gpus", "3", "--rollout-num-gpus-per-engine", "2"],
+            "is not divisible by",
+        ),
         (["--rollout-num-gpus", "2", "--rollout-num-gpus-per-engine", "2"], "use sglang"),
         (["--sglang-mem-fraction-static", "0.8"], "serves only with --rollout-backend sglang"),
     ],

@@ -142,7 +142,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
             sample.rollout_log_probs = [value + 0.03 for value in sample.rollout_log_probs]
         metrics = trainer.train(1, samples)
     assert metrics["train_rollout_logprob_abs_diff_alarm"] == 1.0
-    assert "by 0.070 nats a token (limit 0.050)" in caplog.text
+    assert "by 0.070 nats per token for the same weights (limit 0.050)" in caplog.text
     for sample in samples:
         spanning(sample, 7)
     trainer.version = 8
@@ -157,7 +157,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
         ({"tis_spans": "older"}, "needs --use-tis"),
         (
             {"max_staleness": 1, "loss_type": "custom_loss", "custom_loss_function_path": "x"},
-            "does not reach into a custom loss",
+            "has no effect on a custom loss",
         ),
     ],
 )

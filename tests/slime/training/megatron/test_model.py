@@ -121,7 +121,7 @@ def test_an_export_gathers_one_parameter_at_a_time(
 
 
 @pytest.mark.parametrize(
-    ("name", "lacking"), [("qwen3_moe", "mixtures of experts"), ("qwen3_5_vision", "linear attention")]
+    ("name", "lacking"), [("qwen3_moe", "mixtures of experts"), ("qwen3_5_vision", "recurrent state")]
 )
 def test_the_embedded_engine_reports_unsupported_models(
     folders: dict[str, str], name: str, lacking: str
