@@ -97,8 +97,8 @@ class VersionOrders:
             return None
 
     def go_back(self, version: int, reason: str) -> bool:
-        """Writes the driver's own order to roll back and to quarantine the turns trained since; returns False if another
-        order is pending."""
+        """Writes the driver's own order to roll back and not to learn again from turns of the undone versions; returns
+        False if another order is pending."""
         try:
             place(self.run_dir, "rollback", version, drop_turns=True, reason=reason)
         except OrderError:
