@@ -116,6 +116,18 @@ def unsampled(sampling: Mapping[str, Json]) -> str | None:
     return "penalties" if _PENALTIES & sampling.keys() else None
 
 
+@dataclass(frozen=True)
+class PlacedPicture:
+    """A picture in a prompt: tokens [start, start + length), `rows` and `columns` of patches; `sha256` of its bytes, in
+    hexadecimal."""
+
+    start: int
+    length: int
+    rows: int
+    columns: int
+    sha256: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class TurnContext:
     """A turn before its first token: the request, its session and its prompt.
@@ -147,6 +159,8 @@ class TurnContext:
     memory: list[str] | None = None
     """Remembered preferences of the person in the prompt, in addition to `messages`, oldest first; None: memory is
     off for the turn, and its hints are not remembered."""
+    pictures: list[PlacedPicture] = field(default_factory=list)
+    """Those in the prompt, in order."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 
@@ -304,7 +318,8 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRecord(TeacherSide):
-    """A stored sample with the turn it trains. `rollout_id` and `trainer` name its lease, if it has one."""
+    """A stored sample with the turn it trains. `rollout_id` and `trainer` name its lease, if it has one; `pictures`: data
+    URLs of those in the turn's prompt, by the SHA-256 of their bytes."""
 
     id: int
     turn: Turn
@@ -317,6 +332,7 @@ class SampleRecord(TeacherSide):
     trainer: str | None
     rollout_id: int | None
     trained_version: int | None
+    pictures: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

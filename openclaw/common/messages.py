@@ -37,11 +37,12 @@ def last_said(messages: Sequence[Mapping[str, object]]) -> str:
     return text_of(newest, LINE_BREAK) if newest else ""
 
 
-def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
-    """Returns message content with these texts: a list of parts if there are several."""
-    if len(texts) > 1:
-        return [{"type": "text", "text": text} for text in texts]
-    return "".join(texts)
+def content_of(parts: Sequence[str | dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Returns message content with these texts and pictures: a list of parts unless there is only one text."""
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(parts) > 1 or not texts:
+        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts] or ""
+    return texts[0]
 
 
 def messages_in(body: Mapping[str, object]) -> list[dict[str, Any]]:

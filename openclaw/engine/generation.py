@@ -15,6 +15,7 @@ from typing import Any
 
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import LAST, REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
+from openclaw.engine.pictures import SentPicture, one_mark_each
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class EngineRequest:
     adapter: the adapter that answers; None: the base model.
     gives_way: engines that support priorities serve others first.
     call_id: token with which a tool call begins. An answer that begins with it need not follow `json_schema`.
+    pictures: those in the prompt, in order.
     """
 
     id: str
@@ -46,6 +48,7 @@ class EngineRequest:
     adapter: Adapter | None = None
     gives_way: bool = False
     call_id: int | None = None
+    pictures: tuple[SentPicture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +182,10 @@ class Generation:
                 message = "the engine ended within an answer that follows a schema, which cannot be resumed; ask again"
                 raise ClientError(message, status=503, kind="server_error")
             join = {"resumed_tokens": len(self.ids)}
+        ids = request.prompt_ids + self.ids if self.ids else request.prompt_ids
         return {
             **join,
-            "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
+            **one_mark_each(ids, request.pictures),
             "sampling_params": {
                 **sampling,
                 "max_new_tokens": request.max_new_tokens - len(self.ids),
@@ -202,6 +206,7 @@ class Generation:
             raise EngineError(f"{-have} ids of an answer are missing")
         try:
             meta = answer["meta_info"]
+            self._check_prompt(meta)
             ids = answer["output_ids"][have:]
             scored = meta["output_token_logprobs"][have : have + len(ids)] if self._request.log_probs else []
             log_probs = [float(entry[0]) for entry in scored]
@@ -217,6 +222,17 @@ class Generation:
         self.log_probs += log_probs
         self._add_spans(meta, start)
         return Increment(ids, log_probs, top)
+
+    def _check_prompt(self, meta: dict[str, Any]) -> None:
+        """Raises ClientError if the engine reads other tokens for the prompt's pictures than will be trained."""
+        tokens = len(self._request.prompt_ids) + self._attempt_start
+        if self._request.pictures and meta.get("prompt_tokens", tokens) != tokens:
+            raise ClientError(
+                f"the engine reads {meta['prompt_tokens']} tokens of a prompt with pictures that has {tokens}: its model "
+                "folder processes pictures in another way than the gateway's",
+                status=502,
+                kind="server_error",
+            )
 
     def _top(self, meta: dict[str, Any], have: int, count: int) -> list[list[tuple[float, int]]]:
         if not self._request.top_log_probs:

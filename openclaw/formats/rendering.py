@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.common.messages import text_of
+from openclaw.common.pictures import PICTURE, parts_of
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.chat_template import FolderTemplate, has_template
 from openclaw.formats.deltas import AnswerParser
@@ -31,8 +32,9 @@ from openclaw.formats.families import (
     renderer_name,
 )
 from openclaw.formats.heads import Head, KnownHeads
+from openclaw.formats.pictures import PictureFormat
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
-from openclaw.types import Message
+from openclaw.types import Message, PlacedPicture
 
 KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
@@ -91,10 +93,11 @@ class ModelFolder:
 
 
 class ChatFormat:
-    """Renders prompts and parses answers of one model. Thread-safe."""
+    """Renders prompts and parses answers of one model. Thread-safe. `pictures`: how it reads them; None: it does not."""
 
     def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
+        self.pictures = PictureFormat.of(folder.path)
         self._template = FolderTemplate(tokenizer, folder.path) if folder.renderer == TEMPLATE else None
         self.family = Family.of(folder.renderer, tokenizer, self._template)
         self.stop_ids = list(self.family.stop_ids)
@@ -126,14 +129,24 @@ class ChatFormat:
         renderer = self._renderer(options, pieces=self._pieces is not None)
         try:
             with nullcontext() if most is None else self.tokenizer.at_most(most):
-                rendered = renderer.render(prepared, tools=tools or None, add_generation_prompt=True)
+                rendered = renderer.render(
+                    prepared, tools=tools or None, add_generation_prompt=True, **self._marks_alone(messages)
+                )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             message = f"messages: the chat template of this model rejects them: {error}"
             raise ClientError(message, "messages") from error
         if head is not None:
             return self._with_head(head, rendered)
         ids = rendered.token_ids
-        return spelled_out(ids) if self._pieces is not None else list(ids)
+        return spelled_out(ids) if self._pieces is not None else self._widened(ids, messages)
+
+    def _marks_alone(self, messages: Sequence[Message]) -> dict[str, bool]:
+        """Returns the option of renderers that write one mark for a picture; without it they would process it."""
+        return {"process_multimodal": False} if self.pictures is not None and parts_of(messages) else {}
+
+    def _widened(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """Returns the ids with a token for every part of the messages' pictures."""
+        return list(ids) if self.pictures is None else self.pictures.widened(ids, parts_of(messages))
 
     def known_head(
         self,
@@ -173,12 +186,18 @@ class ChatFormat:
         options: TemplateOptions,
     ) -> list[int] | None:
         """Returns the ids of a turn, followed by new messages. Returns None if the template rewrites history (a new
-        question drops old reasoning), so that a full render is needed."""
+        question drops old reasoning, or pictures are numbered), so that a full render is needed."""
+        if isinstance(options, dict) and options.get("add_vision_id"):
+            return None
         prepared = [renderable(message) for message in new_messages]
         rendered = self._renderer(options).bridge_to_next_turn(
-            prompt_ids, completion_ids, prepared, tools=tools or None
+            prompt_ids, completion_ids, prepared, tools=tools or None, **self._marks_alone(new_messages)
         )
-        return None if rendered is None else list(rendered.token_ids)
+        return None if rendered is None else self._widened(rendered.token_ids, new_messages)
+
+    def placed(self, prompt_ids: list[int], messages: Sequence[Message]) -> list[PlacedPicture]:
+        """Returns the places of the messages' pictures, which are the last ones of a rendered prompt."""
+        return [] if self.pictures is None else self.pictures.placed(prompt_ids, parts_of(messages))
 
     def parser(self, tools: bool) -> AnswerParser:
         """Returns a parser for one answer; `tools`: whether it may call tools."""
@@ -199,9 +218,12 @@ class ChatFormat:
 
 def renderable(message: Message) -> Message:
     """Returns a client's message in the form that templates accept: developer becomes system, text parts are joined,
-    null becomes ""."""
+    null becomes "". Pictures become parts without data."""
     role = "system" if message["role"] == "developer" else message["role"]
-    return {**message, "role": role, "content": text_of(message)}
+    content: Any = text_of(message)
+    if parts_of([message]):
+        content = [{"type": "image"} if part.get("type") == PICTURE else part for part in message["content"]]
+    return {**message, "role": role, "content": content}
 
 
 def _has_tokens_of(renderer: str, path: Path) -> bool:

@@ -198,8 +198,9 @@ class Canaries:
             return None
 
     def _ids(self, turn: Turn, wishes: Sequence[str] = ()) -> list[int] | None:
-        """Returns a turn's prompt [T] with only these reminders; None if the prompt cannot be rendered again."""
-        if any(message.get("format") == "raw" for message in turn.messages):
+        """Returns a turn's prompt [T] with only these reminders; None if the prompt has pictures, or cannot be rendered
+        again."""
+        if turn.pictures or any(message.get("format") == "raw" for message in turn.messages):
             return None
         try:
             thinking = turn.sampling.get("enable_thinking", True)

@@ -18,9 +18,11 @@ import orjson
 
 from openclaw.common.messages import text_of
 from openclaw.common.notes import as_json, part_text, say_tool_left_out
+from openclaw.common.pictures import PICTURE, WITH_PICTURES, Picture, PicturePart
 from openclaw.common.prefixes import prefix_keys
 from openclaw.errors import ClientError
 from openclaw.formats.families import TemplateOptions
+from openclaw.gateway.pictures import RequestPictures
 from openclaw.types import Message
 
 MAX_DEPTH = 100
@@ -187,7 +189,8 @@ SHOWN = 100
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One validated request. `sampling`: in SGLang's names, only values that the client set; `body`: as received."""
+    """One validated request. `sampling`: in SGLang's names, only values that the client set; `body`: as received;
+    `pictures`: those that the messages contain, by the SHA-256 of their bytes."""
 
     body: dict[str, Any]
     model: str | None
@@ -206,6 +209,7 @@ class ChatRequest:
     parallel_tool_calls: bool = True
     forced_tool: str | None = None
     """Function that must be called; "" for any."""
+    pictures: dict[str, Picture] = field(default_factory=dict)
 
     @cached_property
     def prefixes(self) -> list[bytes] | None:
@@ -228,10 +232,15 @@ def parts_in(messages: Sequence[Message]) -> int:
     return count
 
 
-def chat_request(body: dict[str, Any]) -> ChatRequest:
-    """Validates a request. Raises ClientError that names the invalid field."""
+def chat_request(body: dict[str, Any], sees: bool = False) -> ChatRequest:
+    """Validates a request. Raises ClientError that names the invalid field.
+
+    Args:
+        sees: the model reads pictures; otherwise a placeholder replaces each.
+    """
     refuse_missing(body)
-    messages = _messages(body.get("messages"))
+    pictures = RequestPictures() if sees else None
+    messages = _messages(body.get("messages"), pictures)
     tools = _tools(body)
     forced = _forced_tool(body.get("tool_choice"), tools)
     sampling = _sampling(body)
@@ -262,10 +271,11 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
         n=integer(body, "n", 1, MAX_ANSWERS) or 1,
         parallel_tool_calls=body.get("parallel_tool_calls") is None or boolean(body, "parallel_tool_calls"),
         forced_tool=forced,
+        pictures={} if pictures is None else pictures.known,
     )
 
 
-def _messages(messages: object) -> list[Message]:
+def _messages(messages: object, pictures: RequestPictures | None) -> list[Message]:
     if not isinstance(messages, list) or not messages:
         raise ClientError("messages must be a list with at least one message", "messages")
     for index, message in enumerate(messages):
@@ -277,13 +287,13 @@ def _messages(messages: object) -> list[Message]:
             raise ClientError(
                 f"{where}.role is {shown}; it must be one of {', '.join(ROLES)}", f"{where}.role"
             )
-        _content(message, where)
+        _content(message, where, pictures if message["role"] in WITH_PICTURES else None)
         if message.get("tool_calls") is not None:
             _tool_calls(message["tool_calls"], f"{where}.tool_calls")
     return messages
 
 
-def _content(message: Message, where: str) -> None:
+def _content(message: Message, where: str, pictures: RequestPictures | None) -> None:
     content = message.get("content")
     if isinstance(content, str):
         return
@@ -297,10 +307,13 @@ def _content(message: Message, where: str) -> None:
         name = f"{where}.content[{index}]"
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
             raise wrong(name, "an object with a type")
-        if not isinstance(part.get("text"), str):
+        if part["type"] == PICTURE and not isinstance(part, PicturePart):
+            content[index] = {"type": "text", "text": part_text(part)}
+        elif not isinstance(part.get("text"), str):
             if part["type"] == "text":
                 raise wrong(f"{name}.text", "a string")
-            content[index] = {"type": "text", "text": part_text(part)}
+            picture = None if pictures is None else pictures.part(part, name)
+            content[index] = {"type": "text", "text": part_text(part)} if picture is None else picture
 
 
 def _tool_calls(calls: object, where: str) -> None:

@@ -161,7 +161,7 @@ class Exchange:
 
     async def _store(self, turn: NewTurn | None) -> None:
         if self.recorder is not None and turn is not None:
-            await self.recorder.record(turn, self.began)
+            await self.recorder.record(turn, self.began, self.request.pictures)
         if self.session_end is not None:
             await self.session_end.end_session(self.turn.session_id, self.asker)
 

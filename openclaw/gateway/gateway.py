@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -18,11 +18,13 @@ from typing import TypeVar
 import orjson
 
 from openclaw.common.messages import said_in, text_of
+from openclaw.common.pictures import Picture, parts_of
 from openclaw.common.wish_themes import gives_way
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
-from openclaw.errors import PromptTooLongError
+from openclaw.engine.pictures import SentPicture
+from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import SURELY_READ, Tokenizer, TooManyTokens
@@ -36,6 +38,7 @@ from openclaw.gateway.chat_request import (
 )
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.model_names import ModelNames
+from openclaw.gateway.pictures import CheckedPictures, check_whole
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
@@ -49,6 +52,7 @@ from openclaw.types import (
     FROZEN_BASE,
     OF_ADAPTER,
     Message,
+    PlacedPicture,
     RenderMode,
     Turn,
     TurnContext,
@@ -71,11 +75,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T], and the remembered preferences in them."""
+    """Rendered prompt ids [T], and the remembered preferences and pictures in them."""
 
     ids: list[int]
     mode: RenderMode
     memory: Sequence[str] | None = None
+    pictures: Sequence[PlacedPicture] = ()
 
 
 class Gateway:
@@ -92,6 +97,7 @@ class Gateway:
         self._in_flight = recorder.in_flight if recorder else InFlight()
         self._admission = Admission()
         self._histories = KnownHistories()
+        self._checked = CheckedPictures()
         self._large = ThreadPoolExecutor(LARGE_AT_A_TIME, "large-prompt")
         self.running = RunningAnswers(settings.max_running)
         self.tokenizer = Tokenizer(folder.path)
@@ -110,6 +116,11 @@ class Gateway:
         own = settings.temperature if settings.temperature is not None else folder.temperature
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
 
+    @property
+    def sees(self) -> bool:
+        """Returns whether the model reads pictures."""
+        return self.format.pictures is not None
+
     async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
         """Does all work before the first token, and stores the parent turn's next state. `kind`: prefix of the
         completion's id. Raises ClientError and, if the store fails, StoreError."""
@@ -118,6 +129,7 @@ class Gateway:
         adapter = self.names.adapter(request.model, caller.asker.key_name)
         check_number(request, self.settings.max_messages)
         await self._check_length(request)
+        request = await self._with_pictures(request)
         temperature = max(
             request.sampling.get("temperature", self._temperature), self.settings.min_temperature
         )
@@ -153,6 +165,23 @@ class Gateway:
         if adapter is None:
             return FROZEN_BASE if self.trained.adapters else None
         return None if adapter.trained else OF_ADAPTER
+
+    async def _with_pictures(self, request: ChatRequest) -> ChatRequest:
+        """Returns the request with all its pictures: those of a stored conversation are read from the store. Raises
+        ClientError for a damaged picture, or one that is no longer stored."""
+        names = dict.fromkeys(part["sha256"] for part in parts_of(request.messages))
+        if not names:
+            return request
+        for name, picture in self._checked.unknown(request.pictures).items():
+            await self._aside(check_whole, picture)
+            self._checked.add(name)
+        pictures = dict(request.pictures)
+        if self.recorder is not None and (stored := names.keys() - pictures.keys()):
+            pictures |= await self.recorder.pictures(stored)
+        if names.keys() - pictures.keys():
+            message = "messages: a picture of this conversation is no longer stored; send it again"
+            raise ClientError(message, "messages", "picture_not_found", 404)
+        return replace(request, pictures=pictures)
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
         """Returns the transcript; computed in a thread if much of the history is new."""
@@ -204,7 +233,7 @@ class Gateway:
         """Renders the prompt; omits `wishes` if they would leave no room for the answer."""
         prompt = await self._with_wishes(request, parent, wishes)
         if prompt.memory and len(prompt.ids) + (request.max_tokens or 1) > self.context_length:
-            return Prompt(await self._rendered(request), "full", [])
+            return await self._full(request, [])
         return prompt
 
     async def _with_wishes(
@@ -230,10 +259,15 @@ class Gateway:
             else:
                 bridged = await self._aside(self.format.bridge, *prompt_parts)
             if bridged is not None:
-                return Prompt(bridged, "bridge", None if wishes is None else stand)
+                pictures = [*parent.turn.pictures, *self.format.placed(bridged, new)]
+                return Prompt(bridged, "bridge", None if wishes is None else stand, pictures)
         if unspoken:
             request = replace(request, messages=with_memory(request.messages, unspoken))
-        return Prompt(await self._rendered(request), "full", None if wishes is None else unspoken)
+        return await self._full(request, None if wishes is None else unspoken)
+
+    async def _full(self, request: ChatRequest, memory: Sequence[str] | None) -> Prompt:
+        ids = await self._rendered(request)
+        return Prompt(ids, "full", memory, self.format.placed(ids, request.messages))
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         prompt_parts = request.messages, request.tools, request.thinking
@@ -282,8 +316,12 @@ class Gateway:
                 repeated=caller.key.repeated,
                 adapter=adapter,
                 call_id=self.format.family.call_id if request.tools and not request.forced_tool else None,
+                pictures=_sent(prompt.pictures, request.pictures),
             )
-        generation = SharedGeneration(self.engines, engine_request, session_id, turn_id, first, mode, memory)
+        places = first.pictures if first is not None else prompt.pictures
+        generation = SharedGeneration(
+            self.engines, engine_request, session_id, turn_id, first, mode, memory, places
+        )
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -312,6 +350,7 @@ class Gateway:
             group_id=caller.group,
             task_id=caller.task,
             memory=generation.memory,
+            pictures=generation.pictures,
             source=caller.source,
             policy_id=policy_of(
                 self.settings.policy_id, engine_request.adapter.name if engine_request.adapter else None
@@ -319,6 +358,10 @@ class Gateway:
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             template_fingerprint=self.format.fingerprint,
         )
+
+
+def _sent(places: Sequence[PlacedPicture], pictures: Mapping[str, Picture]) -> tuple[SentPicture, ...]:
+    return tuple(SentPicture(one.start, one.length, pictures[one.sha256].url()) for one in places)
 
 
 def _length(parent: Parent | None) -> int:

@@ -7,9 +7,10 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from openclaw.common.pictures import Picture
 from openclaw.errors import StoreAway, StoreError
 from openclaw.gateway.running import InFlight
 from openclaw.sessions.repeated import RepeatedTexts
@@ -132,17 +133,23 @@ class Recorder:
         whose = person if asker.person is None else asker.person
         return await self._write(lambda: self.store.memory.forget(wish_id, whose, asker))
 
-    async def record(self, turn: NewTurn, began: float) -> None:
+    async def record(
+        self, turn: NewTurn, began: float, pictures: Mapping[str, Picture] | None = None
+    ) -> None:
         """Stores a turn; durable on return. An abandoned attempt is not stored if another one continues, nor is an
-        answer if its session or person was deleted meanwhile. `began`: time of the request (monotonic clock). Raises
-        StoreError."""
+        answer if its session or person was deleted meanwhile. Raises StoreError.
+
+        Args:
+            began: time of the request (monotonic clock).
+            pictures: those in its prompt, see `TurnTable.record`.
+        """
         if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
         whose = (("session", turn.session_id), ("person", turn.person))
         if any(began <= self._deleted.get(name, -math.inf) for name in whose):
             return
         try:
-            stored = await self._write(lambda: self._record(turn))
+            stored = await self._write(lambda: self._record(turn, pictures))
             if stored is not None:
                 self.recent.keep(stored)
         except StoreError as error:
@@ -150,11 +157,15 @@ class Recorder:
             raise
         self._failure = None
 
-    def _record(self, turn: NewTurn) -> Turn | None:
+    async def pictures(self, names: Collection[str]) -> dict[str, Picture]:
+        """Returns the stored ones of these pictures. Raises StoreError."""
+        return await _once_back(lambda: asyncio.to_thread(self.store.pictures.named, names))
+
+    def _record(self, turn: NewTurn, pictures: Mapping[str, Picture] | None) -> Turn | None:
         """Returns None if the turn that it continues was deleted meanwhile, perhaps through another worker."""
         turns = self.store.turns
         is_left = turn.parent_id is not None and not turns.is_stored(turn.parent_id)
-        return None if is_left else turns.record(turn)
+        return None if is_left else turns.record(turn, pictures)
 
     @property
     def failure(self) -> str | None:

@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation, Increment
 from openclaw.gateway.caller import RequestKey
-from openclaw.types import RenderMode
+from openclaw.types import PlacedPicture, RenderMode
 
 
 class Admission:
@@ -95,6 +95,7 @@ class SharedGeneration(Generation):
         first: the attempt to follow; None: this is the first.
         mode: how the prompt was rendered.
         memory: the remembered preferences in it.
+        pictures: the pictures in it.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class SharedGeneration(Generation):
         first: SharedGeneration | None,
         mode: RenderMode = "full",
         memory: Sequence[str] | None = None,
+        pictures: Sequence[PlacedPicture] = (),
     ) -> None:
         super().__init__(engines, request, session_id)
         self.request = request
@@ -113,6 +115,7 @@ class SharedGeneration(Generation):
         self.turn_id = turn_id
         self.mode = mode
         self.memory = None if memory is None else list(memory)
+        self.pictures = list(pictures)
         self._first = first
         self.ended = False
 

@@ -240,10 +240,12 @@ class TurnJudge:
         return outcome if reason is None else taught_alone(outcome, judgements, reason)
 
     async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:
-        """Returns the draft with its teacher's log-probs; a drop if the teacher fails; None if it is unreachable and
-        the turn was released."""
+        """Returns the draft with its teacher's log-probs; a drop if the teacher fails, or the turn has pictures, which it
+        does not read; None if it is unreachable and the turn was released."""
         if self._teacher is None:
             return draft
+        if turn.pictures:
+            return Drop("pictures")
         try:
             async with asyncio.timeout(self._limits.timeout):
                 taught = await self._teacher.taught(turn, draft)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openclaw.common.messages import text_of
+from openclaw.common.pictures import parts_of
 from openclaw.errors import ClientError, HintError
 from openclaw.formats.families import TemplateOptions
 from openclaw.formats.rendering import ChatFormat, ModelFolder
@@ -29,7 +30,10 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
         return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
     at = users[-1] if users else len(messages) - 1
-    content = f"{text_of(messages[at])}\n\n{HINT_HEADER}\n{hint}"
+    added = f"\n\n{HINT_HEADER}\n{hint}"
+    content: object = text_of(messages[at]) + added
+    if parts_of([messages[at]]):
+        content = [*messages[at]["content"], {"type": "text", "text": added}]
     return [*messages[:at], {**messages[at], "content": content}, *messages[at + 1 :]]
 
 
@@ -116,12 +120,14 @@ class HintedPrompts:
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
         """Returns hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also if the prompt is
-        too long."""
+        too long, or has pictures, which no teacher reads."""
+        _refuse_pictures(turn)
         return self._fitting(hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids)
 
     def answered(self, turn: Turn, messages: Sequence[Message]) -> list[int]:
         """Returns ids of another conversation, with the turn's tools and template options, and the turn's own
         completion ids [T]. Raises HintError as `candidate`."""
+        _refuse_pictures(turn)
         if any(message.get("format") == "raw" for message in turn.messages):
             raise HintError("a prompt without messages cannot be rendered with other ones")
         try:
@@ -159,6 +165,11 @@ class HintedPrompts:
 def prompts_of(model_path: str) -> HintedPrompts:
     """Returns the prompts of a model folder, cached in the process. Raises ConfigError."""
     return HintedPrompts.of(model_path)
+
+
+def _refuse_pictures(turn: Turn) -> None:
+    if turn.pictures:
+        raise HintError("a teacher reads no pictures")
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

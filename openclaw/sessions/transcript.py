@@ -15,6 +15,7 @@ from typing import Any
 
 from openclaw.clients.registry import CLIENTS
 from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.pictures import parts_of
 from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
@@ -72,13 +73,18 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
         if message["role"] == "assistant":
             break
         if message["role"] == "tool":
-            messages_after.append({**message, "content": CLIENTS.clean(text_of(message, LINE_BREAK))})
+            messages_after.append({**message, "content": CLIENTS.clean(_shown(message))})
         elif message["role"] == "user":
-            writer, text = CLIENTS.read(text_of(message, LINE_BREAK))
+            writer, text = CLIENTS.read(_shown(message))
             if text and writer != "program":
                 role = "tool" if writer == "tool" else "user"
                 messages_after.append({**message, "role": role, "content": text})
     return messages_after
+
+
+def _shown(message: Message) -> str:
+    """Returns a message's text for judges; a placeholder if it has only pictures."""
+    return text_of(message, LINE_BREAK) or ("[picture]" if parts_of([message]) else "")
 
 
 def scaffold_in(messages: Sequence[Message], start: int = 0) -> frozenset[int]:
@@ -122,6 +128,7 @@ def _normal(message: Message) -> list[Any] | None:
     if role in ("system", "developer"):
         return None
     text = _without_blank_lines(CLIENTS.clean(text_of(message)))
+    text = "\n".join([text, *(part["sha256"] for part in parts_of([message]))]).strip("\n")
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None

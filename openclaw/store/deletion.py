@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete,
 from openclaw.errors import StoreError
 from openclaw.store import copies, schema
 from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.pictures import delete_of
 from openclaw.store.rights import of_person
 from openclaw.types import USER_JUDGE, SampleState, TurnState
 
@@ -114,6 +115,7 @@ class Deletion:
             counts["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
             _drop(connection, schema.memory, schema.memory.c.turn_id.in_(ids))
             _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
+            delete_of(connection, ids)
             _drop(connection, turn, turn.c.id.in_(ids))
         for sessions in slices(sorted({row.session_id for row in rows})):
             remaining = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()

@@ -10,7 +10,16 @@ from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, String, 
 
 from openclaw.errors import StoreError
 from openclaw.store.copies import keep_before_migration
-from openclaw.store.schema import SCHEMA_VERSION, dream, memory, metadata, schema_version, token_record
+from openclaw.store.schema import (
+    SCHEMA_VERSION,
+    dream,
+    memory,
+    metadata,
+    picture,
+    schema_version,
+    token_record,
+    turn_picture,
+)
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -78,6 +87,12 @@ def _add_key_names(connection: Connection) -> None:
             _operations(connection).add_column(table, Column("key_name", String))
 
 
+def _add_pictures(connection: Connection) -> None:
+    _operations(connection).add_column("turn_body", Column("pictures", LargeBinary))
+    picture.create(connection)
+    turn_picture.create(connection)
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _add_judge_attempts,
     3: _add_feedback_and_imports,
@@ -89,6 +104,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     9: _add_memory,
     10: _add_dreams,
     11: _add_key_names,
+    12: _add_pictures,
 }
 """By schema version: the migration from the previous version, as Alembic operations that every database supports."""
 

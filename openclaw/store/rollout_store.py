@@ -12,6 +12,7 @@ from openclaw.store.influence import InfluenceTable
 from openclaw.store.judgements import FeedbackTable, JudgementTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.people import PeopleTable
+from openclaw.store.pictures import PictureTable
 from openclaw.store.policies import PolicyTable
 from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.samples import SampleTable
@@ -33,6 +34,7 @@ class RolloutStore:
         """Opens or creates the database; for the arguments see `Database`. Raises StoreError."""
         self.database = Database(location, durable)
         self.turns = TurnTable(self.database)
+        self.pictures = PictureTable(self.database)
         self.sessions = SessionTable(self.database)
         self.judgements = JudgementTable(self.database)
         self.feedback = FeedbackTable(self.database)

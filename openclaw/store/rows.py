@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, select
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.types import Judgement, NewTurn, SampleState, TeacherSide, Turn, TurnState, Vote
+from openclaw.types import Judgement, NewTurn, PlacedPicture, SampleState, TeacherSide, Turn, TurnState, Vote
 
 FIRST_TURN_STATES = frozenset(
     {TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE, TurnState.IMPORTED}
@@ -142,6 +142,7 @@ def body_row(turn: NewTurn) -> dict[str, Any]:
         "sampling": pack_json(turn.sampling),
         "next_state": None,
         "memory": None if turn.memory is None else pack_json(turn.memory),
+        "pictures": pack_json(turn.pictures) if turn.pictures else None,
     }
 
 
@@ -171,6 +172,9 @@ def turn_from_row(row: RowMapping | Mapping[str, Any]) -> Turn:
         sampling=unpack_json(row["sampling"]),
         next_state=None if row["next_state"] is None else unpack_json(row["next_state"]),
         memory=None if row["memory"] is None else unpack_json(row["memory"]),
+        pictures=[]
+        if row["pictures"] is None
+        else [PlacedPicture(**one) for one in unpack_json(row["pictures"])],
     )
 
 

@@ -15,6 +15,7 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.people import others_than
+from openclaw.store.pictures import urls_of
 from openclaw.store.policies import is_sample_of_trainer
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
@@ -164,6 +165,7 @@ class SampleTable:
             )
             query = select_turns(schema.turn.c.id.in_([row["turn_id"] for row in rows]))
             turns = {row["id"]: turn_from_row(row) for row in connection.execute(query).mappings()}
+            urls = urls_of(connection, turns.values())
         return [
             SampleRecord(
                 id=row["id"],
@@ -178,6 +180,7 @@ class SampleTable:
                 trainer=row["trainer"],
                 rollout_id=row["rollout_id"],
                 trained_version=row["trained_version"],
+                pictures={one.sha256: urls[one.sha256] for one in turns[row["turn_id"]].pictures},
             )
             for row in rows
         ]

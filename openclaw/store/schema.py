@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Current version. Each change of the schema adds 1, and an entry in `migrations.MIGRATIONS`."""
 
 metadata = MetaData()
@@ -95,7 +95,27 @@ turn_body = Table(
     Column("sampling", LargeBinary, nullable=False),
     Column("next_state", LargeBinary),
     Column("memory", LargeBinary),
+    Column("pictures", LargeBinary),
 )
+
+picture = Table(
+    "picture",
+    metadata,
+    Column("sha256", String, primary_key=True),
+    Column("media_type", String, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""The bytes of pictures, as clients sent them."""
+
+turn_picture = Table(
+    "turn_picture",
+    metadata,
+    Column("turn_id", String, primary_key=True),
+    Column("sha256", String, primary_key=True),
+    Index("turn_picture_sha256", "sha256"),
+)
+"""The pictures in the prompt of each turn. `turn_body.pictures` has their places, as JSON."""
 
 judgement = Table(
     "judgement",

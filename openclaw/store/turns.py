@@ -15,9 +15,11 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, null, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from openclaw.common.pictures import Picture
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices
+from openclaw.store.pictures import keep
 from openclaw.store.prepared import Prepared
 from openclaw.store.rights import ADMINISTRATOR, Asker, may_use, owner_after, usable
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
@@ -193,13 +195,17 @@ class TurnTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, turn: NewTurn) -> Turn:
+    def record(self, turn: NewTurn, pictures: Mapping[str, Picture] | None = None) -> Turn:
         """Stores a turn and updates its session. Returns the stored turn.
 
         If there is a turn with the same `completion_id`, that turn is returned unchanged.
 
+        Args:
+            pictures: those in its prompt, by the SHA-256 of their bytes; stored ones may be missing.
+
         Raises:
-            StoreError: a new turn cannot have this state, or ids, log-probs and version spans are inconsistent.
+            StoreError: a new turn cannot have this state, or ids, log-probs and version spans are inconsistent,
+                or a picture is missing.
         """
         check_new_turn(turn)
         body = body_row(turn)
@@ -210,6 +216,7 @@ class TurnTable:
             index = self.next_index(turn.session_id) if turn.turn_index is None else turn.turn_index
             _INSERT_TURN.run(connection, turn_row(turn, index))
             _INSERT_BODY.run(connection, body)
+            keep(connection, turn, pictures or {})
         return Turn(**{**vars(turn), "turn_index": index})
 
     def is_stored(self, turn_id: str) -> bool:

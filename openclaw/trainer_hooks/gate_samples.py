@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from claw_base.settings.declare import read
@@ -49,7 +49,8 @@ def gate_samples(args: object, rollout_id: int, version: int) -> list[Row]:
             "(--gate-longest)",
             rollout_id, len(short), len(turns), arguments.gate_longest,
         )  # fmt: skip
-    samples = [_of_turn(purpose, turn) for purpose, turn in short]
+    pictures = pipeline.store.pictures.urls_of([turn for _, turn in short])
+    samples = [_of_turn(purpose, turn, pictures) for purpose, turn in short]
     if arguments.gate_data is not None:
         samples += questions(arguments.gate_data, pipeline.settings.trainer.hf_checkpoint)
     if arguments.gate_facts is not None:
@@ -68,8 +69,8 @@ def _liked(pipeline: BatchPipeline, count: int) -> list[Turn]:
     return without_untrusted(trust, ask, lambda liked: {turn.person for turn in liked})
 
 
-def _of_turn(purpose: str, turn: Turn) -> Row:
-    return {**sample_dict_of(turn), "metadata": {"gate": purpose, "key": turn.id}}
+def _of_turn(purpose: str, turn: Turn, pictures: Mapping[str, str]) -> Row:
+    return {**sample_dict_of(turn, pictures), "metadata": {"gate": purpose, "key": turn.id}}
 
 
 def _length(turn: Turn) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openclaw.methods.rewards import TRUST
@@ -39,7 +39,7 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
     """Returns the fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
     turn = record.turn
     return {
-        **sample_dict_of(turn),
+        **sample_dict_of(turn, record.pictures),
         "index": record.id,
         "group_index": record.id,
         "rollout_id": rollout_id,
@@ -50,10 +50,20 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> Row:
     }
 
 
-def sample_dict_of(turn: Turn) -> Row:
-    """Returns the fields of a training sample that depend only on its turn."""
+def sample_dict_of(turn: Turn, pictures: Mapping[str, str]) -> Row:
+    """Returns the fields of a training sample that depend only on its turn and the data URLs of its pictures."""
     content = turn.response_message.get("content")
+    images = [
+        {
+            "start": one.start,
+            "length": one.length,
+            "grid": (1, one.rows, one.columns),
+            "file": pictures[one.sha256],
+        }
+        for one in turn.pictures
+    ]
     return {
+        **({"images": images} if images else {}),
         "session_id": turn.session_id,
         "prompt": turn.messages,
         "tokens": turn.prompt_ids + turn.completion_ids,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from openclaw.common.pictures import stored_parts
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, RequestKey
 from openclaw.gateway.chat_request import chat_request
@@ -45,6 +46,10 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
         raise ClientError(
             "text completions cannot be repeated; only chat turns can", code="not_a_chat", status=409
         )
+    if turn.pictures and version is not None:
+        raise ClientError(
+            "a version cannot answer a prompt with pictures", code="not_a_chat", status=409
+        )
     async with source.tries:
         answers = await (
             _sampled(gateway, turn) if version is None else _greedy(source, gateway, turn, version)
@@ -61,7 +66,7 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
 
 
 async def _sampled(gateway: Gateway, turn: Turn) -> Json:
-    request = chat_request(_body(turn))
+    request = chat_request(_body(turn), gateway.sees)
     caller = Caller(None, None, "side", False, False, RequestKey(uuid.uuid4().bytes, False))
     exchange = await gateway.prepare(request, caller, "again-")
     answer = await exchange.run(_discard)
@@ -84,7 +89,7 @@ async def _greedy(source: ViewSource, gateway: Gateway, turn: Turn, version: int
 
 def _body(turn: Turn) -> Json:
     """Returns the stored request with its sampling parameters, but without its seed."""
-    body: Json = {"messages": turn.messages, "tools": turn.tools}
+    body: Json = {"messages": stored_parts(turn.messages), "tools": turn.tools}
     body |= {name: turn.sampling[name] for name in _REPEATED if name in turn.sampling}
     if "max_new_tokens" in turn.sampling:
         body["max_tokens"] = turn.sampling["max_new_tokens"]

@@ -19,7 +19,7 @@ class FakeEngine:
     answers of tried versions. `adapters` are the loaded adapters (None: not supported), as in the embedded engine or,
     without `counts_adapters`, in SGLang. `score` is the log-prob of the ids after a position. `cached`: cached prompt
     tokens of each request. `incremental`: as with --incremental-streaming-output, an event has only new ids and
-    log-probs, and `completion_tokens` counts all.
+    log-probs, and `completion_tokens` counts all. `prompt_tokens`: reported length of prompts.
     """
 
     say: list[int] = field(default_factory=list)
@@ -32,6 +32,7 @@ class FakeEngine:
     switch_after: int | None = None
     refuse: str | None = None
     incremental: bool = False
+    prompt_tokens: int | None = None
     cached: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     adapters: dict[str, dict[str, Any]] | None = field(default_factory=dict)
@@ -228,6 +229,8 @@ class FakeEngine:
                 meta[name] = meta[name][first:]
             if self.incremental:
                 meta["completion_tokens"] = end
+            if self.prompt_tokens is not None:
+                meta["prompt_tokens"] = self.prompt_tokens
             data = (
                 b"data: " + json.dumps({"output_ids": ids[first:end], "meta_info": meta}).encode() + b"\n\n"
             )

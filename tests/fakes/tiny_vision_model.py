@@ -15,6 +15,7 @@ import torch
 from claw_lab.tiny_models.vision import MARKS, random_model, save_processor
 from slime.types import Sample
 from slime.vision.files import read
+from tests.fakes.gateway_model import build_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -102,3 +103,19 @@ def reference_log_probs(model: PreTrainedModel, sample: Sample) -> list[float]:
     table = torch.log_softmax(logits, -1)
     places: Sequence[int] = range(sample.prompt_length, len(sample.tokens))
     return [float(table[place - 1, sample.tokens[place]]) for place in places]
+
+
+def save_served_model(folder: Path, seed: int, **changes: object) -> Path:
+    """Saves the same model with the tokens and the chat format of Qwen3-VL, which a gateway serves."""
+    from tokenizers import AddedToken, Tokenizer
+
+    build_model(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in MARKS.values()])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ids = {name: tokenizer.token_to_id(token) for name, token in MARKS.items()}
+    end = tokenizer.token_to_id("<|im_end|>")
+    changes = {"initializer_range": 0.1, **changes}
+    random_model(tokenizer.get_vocab_size(), ids, seed, end, **changes).save_pretrained(folder)
+    save_processor(folder, 32 * 32, 64 * 64)
+    return folder

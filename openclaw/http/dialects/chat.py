@@ -45,7 +45,7 @@ async def _chat(request: Request, path_session: str | None) -> Response:
             await gateway.recorder.end_session(caller.scope, caller.asker)
         ended = {"object": "session", "session_id": caller.scope, "session_done": True}
         return Response(orjson.dumps(ended), media_type="application/json")
-    checked = chat_request(body)
+    checked = chat_request(body, gateway.sees)
     exchanges = await prepare_all(gateway, checked, caller, "chatcmpl-")
     dialect = Chunks if checked.stream else Whole
     answer = dialect(exchanges, exchanges[0].model, gateway.tokenizer)

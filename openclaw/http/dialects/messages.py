@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.common.notes import part_text, say_tool_left_out
+from openclaw.common.pictures import picture_or_text
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller
@@ -92,7 +93,7 @@ async def _create(request: Request, body: Json) -> Response:
             "user message."
         )
         raise ClientError(message, "messages", "unsupported_value")
-    checked = chat_request(translated)
+    checked = chat_request(translated, gateway.sees)
     caller = Caller.of(request.headers, translated, None, gateway.settings)
     exchanges = await prepare_all(gateway, checked, caller, "msg_")
     events = MessageEvents(exchanges[0], exchanges[0].model, checked.stream)
@@ -101,7 +102,7 @@ async def _create(request: Request, body: Json) -> Response:
 
 async def _count(request: Request, body: Json) -> Response:
     gateway: Gateway = request.app.state.gateway
-    count = await gateway.count(chat_request(chat_body(body)))
+    count = await gateway.count(chat_request(chat_body(body), gateway.sees))
     return Response(orjson.dumps({"input_tokens": count}), media_type="application/json")
 
 
@@ -182,16 +183,16 @@ def _blocks(content: Any, where: str) -> list[Json]:
 def _user(role: str, blocks: list[Json], where: str) -> list[Json]:
     """Returns a user message, preceded by its tool results as separate messages."""
     messages: list[Json] = []
-    texts: list[str] = []
+    parts: list[str | Json] = []
     for index, block in enumerate(blocks):
         if block["type"] == "tool_result":
             content = block.get("content")
-            results = [] if content is None else _texts(content, f"{where}[{index}].content")
+            results = [] if content is None else _parts(content, f"{where}[{index}].content")
             id_ = str(block.get("tool_use_id"))
             messages.append({"role": "tool", "tool_call_id": id_, "content": content_of(results)})
         else:
-            texts += _texts([block], f"{where}[{index}]")
-    return [*messages, {"role": role, "content": content_of(texts)}] if texts or not messages else messages
+            parts += _parts([block], f"{where}[{index}]")
+    return [*messages, {"role": role, "content": content_of(parts)}] if parts or not messages else messages
 
 
 def _assistant(blocks: list[Json], where: str) -> Json:
@@ -219,18 +220,20 @@ def _assistant(blocks: list[Json], where: str) -> Json:
 
 
 def _text(content: object, where: str) -> str:
-    return "".join(_texts(content, where))
+    """Returns the text of a content, with placeholders for pictures."""
+    return "".join(part if isinstance(part, str) else part_text(part) for part in _parts(content, where))
 
 
-def _texts(content: object, where: str) -> list[str]:
+def _parts(content: object, where: str) -> list[str | Json]:
+    """Returns the texts and pictures of a content."""
     if isinstance(content, str):
         return [content]
-    texts = []
+    parts: list[str | Json] = []
     for block in _blocks(content, where):
         if block["type"] == "text" and not isinstance(block.get("text"), str):
             raise ClientError(f"{where}: the text of a text block must be a string", where)
-        texts.append(part_text(block))
-    return texts
+        parts.append(picture_or_text(block))
+    return parts
 
 
 def _run_by_clients(tools: object) -> object:

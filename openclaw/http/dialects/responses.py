@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.common.notes import note, part_text
+from openclaw.common.pictures import picture_or_text, stored_parts
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
@@ -70,7 +71,7 @@ async def create(request: Request) -> Response:
     body["input"] = await _referenced(gateway, body.get("input"), asker)
     previous = await _previous(gateway, body.get("previous_response_id"), asker)
     translated = chat_body(body, previous)
-    checked = chat_request(translated)
+    checked = chat_request(translated, gateway.sees)
     caller = Caller.of(request.headers, translated, None, gateway.settings)
     if previous is not None and caller.scope is None:
         caller = replace(caller, scope=previous.session_id)
@@ -150,7 +151,7 @@ def _check_included(body: Json) -> None:
 def _history(instructions: object, previous: Turn | None) -> list[Json]:
     messages: list[Json] = []
     if previous is not None:
-        messages = [*previous.messages, previous.response_message]
+        messages = [*stored_parts(previous.messages), previous.response_message]
         messages = [message for message in messages if message.get("format") != _INSTRUCTIONS]
     if instructions is None:
         return messages
@@ -173,7 +174,7 @@ def _messages(items: object) -> list[Json]:
         if is_result(kind):
             messages.append(result_of(item))
         elif kind == "message" and item.get("role") != "assistant":
-            content = content_of(_texts(item.get("content"), f"{where}.content"))
+            content = content_of(_parts(item.get("content"), f"{where}.content"))
             messages.append({"role": item.get("role"), "content": content})
         else:
             _add_to_answer(messages, kind, item, where)
@@ -205,17 +206,19 @@ def _add_to_answer(messages: list[Json], kind: str, item: Json, where: str) -> N
 
 
 def _text(content: object, where: str) -> str:
-    return "".join(_texts(content, where))
+    """Returns the text of a content, with placeholders for pictures."""
+    return "".join(part if isinstance(part, str) else part_text(part) for part in _parts(content, where))
 
 
-def _texts(content: object, where: str) -> list[str]:
+def _parts(content: object, where: str) -> list[str | Json]:
+    """Returns the texts and pictures of a content."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
         raise ClientError(f"{where} must be a string or a list of parts", where)
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content):
         raise ClientError(f"{where}: each part must be an object with a type", where)
-    return [part_text(part) for part in content]
+    return [picture_or_text(part) for part in content]
 
 
 def _choice(choice: object) -> Any:

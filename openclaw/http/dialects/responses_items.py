@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from openclaw.common.messages import content_of
-from openclaw.common.notes import as_json, part_text
+from openclaw.common.notes import as_json
+from openclaw.common.pictures import picture_or_text
 from openclaw.gateway.chat_request import function_call
 
 Json = dict[str, Any]
@@ -83,7 +84,7 @@ def _shown(output: object) -> str | list[Json]:
     if isinstance(output, str):
         return output
     if isinstance(output, list) and all(isinstance(part, dict) for part in output):
-        return content_of([part_text(part) if "type" in part else as_json(part) for part in output])
+        return content_of([picture_or_text(part) if "type" in part else as_json(part) for part in output])
     if isinstance(output, dict) and isinstance(output.get("type"), str):
-        return part_text(output)
+        return content_of([picture_or_text(output)])
     return "" if output is None else as_json(output)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, select, true
 
-from openclaw.store import schema
+from openclaw.store import pictures, schema
 from openclaw.store.files.jsonl import (
     SAMPLE_COLUMNS,
     FeedbackEntry,
@@ -65,8 +65,20 @@ def exported(store: RolloutStore, session_id: str | None = None, person: str | N
         ).mappings():
             yield SessionLine(session=Session(**row))
         ids = connection.scalars(select(turn.id).where(turns).order_by(turn.created_at, turn.id)).all()
+        written = set[str]()
         for start in range(0, len(ids), BATCH):
-            yield from _turn_lines(connection, ids[start : start + BATCH])
+            for line in _turn_lines(connection, ids[start : start + BATCH]):
+                yield _with_pictures(connection, line, written)
+
+
+def _with_pictures(connection: Connection, line: TurnLine, written: set[str]) -> TurnLine:
+    """Adds the pictures of a turn that are not among those `written` already."""
+    names = {one.sha256 for one in line.turn.pictures} - written
+    if not names:
+        return line
+    written |= names
+    found = pictures.read(connection, names)
+    return line.model_copy(update={"pictures": {name: found[name].url() for name in sorted(found)}})
 
 
 def sessions_with_turns(

@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
 
+from openclaw.common.pictures import Picture
 from openclaw.errors import StoreError
-from openclaw.store import schema
+from openclaw.store import pictures, schema
 from openclaw.store.files.jsonl import (
     SAMPLE_COLUMNS,
     HeaderLine,
@@ -92,6 +93,10 @@ def _check(line: TurnLine, path: Path) -> None:
         raise StoreError(
             f"{path}: turn {turn.id} is {turn.state}: a judged turn needs a sample, and no other turn may have one"
         )
+    try:
+        [Picture.of_url(url) for url in line.pictures.values()]
+    except ValueError as error:
+        raise StoreError(f"{path}: turn {turn.id}: pictures: {error}") from error
     if line.wishes and turn.person is None:
         raise StoreError(f"{path}: turn {turn.id}: a turn with wishes (preferences) needs a person")
     if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
@@ -142,6 +147,7 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
     connection.execute(insert(table), turn_row(turn, turn.turn_index or 0) | later)
     next_state = None if turn.next_state is None else pack_json(turn.next_state)
     connection.execute(insert(schema.turn_body), body_row(turn) | {"next_state": next_state})
+    pictures.keep(connection, turn, {name: Picture.of_url(url) for name, url in line.pictures.items()})
     for entry in line.judgements:
         connection.execute(
             insert(schema.judgement), judgement_row(turn.id, entry.judgement, entry.created_at)

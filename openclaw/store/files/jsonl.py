@@ -104,6 +104,8 @@ class TurnLine(_Line):
     feedback: list[FeedbackEntry]
     sample: SampleEntry | None
     wishes: list[WishEntry] = Field(default_factory=list)
+    pictures: dict[str, str] = Field(default_factory=dict)
+    """Data URLs of the pictures that no earlier line has, by the SHA-256 of their bytes."""
 
 
 Line = HeaderLine | SessionLine | TurnLine | VersionLine

@@ -116,8 +116,7 @@ class SamplingParams(_Body):
 class ImageData(_Body):
     """A processed image, which replaces tokens of `input_ids` from `start` on.
 
-    `data` is base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine accepts these;
-    SGLang's own `image_data` contains pictures, which it processes itself.
+    `data` is base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine accepts these.
     """
 
     start: int = Field(ge=0)
@@ -128,6 +127,8 @@ class GenerateRequest(_Body):
     """Body of `POST /generate`. Exactly one of `input_ids` and `text` is set.
 
     Attributes:
+        image_data: as in SGLang, data URLs of pictures, each with one mark in `input_ids`, which the engine repeats
+            for every token of the picture; or processed images, whose tokens `input_ids` contains.
         logprob_start_len: first prompt position whose log-prob is returned, -1 for none.
         input_logprob_temperature: divisor of the logits for prompt log-probs (1.0: the model itself, as in
             SGLang, which has no such field); the answer's `meta_info` repeats it.
@@ -143,7 +144,7 @@ class GenerateRequest(_Body):
 
     input_ids: list[int] | None = None
     text: str | None = None
-    image_data: list[ImageData] = Field(default_factory=list)
+    image_data: list[ImageData] | list[str] = Field(default_factory=list)
     sampling_params: SamplingParams = Field(default_factory=SamplingParams)
     return_logprob: bool = False
     logprob_start_len: int = Field(default=-1, ge=-1)
@@ -276,16 +277,20 @@ class TryRequest(SwitchRequest):
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """Limits of the served model: tokens of prompt and answer, ids in its vocabulary."""
+    """Limits of the served model: tokens of prompt and answer, ids in its vocabulary, whether its engine takes
+    images."""
 
     context_length: int
     vocabulary: int
+    images: bool = False
 
     def check(self, request: GenerateRequest, prompt: list[int]) -> None:
         """Raises RequestError for ids outside the vocabulary or positions outside the prompt."""
         name = "text" if request.input_ids is None else "input_ids"
         if not prompt:
             raise RequestError(f"{name}: the prompt must have at least one token")
+        if request.image_data and not self.images:
+            raise RequestError("image_data: this engine takes no images; the embedded engine and SGLang do")
         ids = {
             name: prompt,
             "token_ids_logprob": request.token_ids_logprob or [],

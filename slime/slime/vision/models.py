@@ -67,6 +67,7 @@ class PlacedImages:
 
     Args:
         model: a model whose kind `sees`.
+        folder: of the model, which defines how pictures are processed.
 
     Attributes:
         at: positions of image tokens in the next forward pass; None: there are none.
@@ -75,7 +76,8 @@ class PlacedImages:
         patch: numbers per patch.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, folder: str = "") -> None:
+        self.folder = folder
         self.inner = cast("Any", model.get_submodule("model"))
         config: Any = self.inner.config
         vision = config.vision_config

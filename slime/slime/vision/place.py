@@ -14,7 +14,8 @@ class ImagePlace:
 
     Attributes:
         grid: frames (1), rows and columns of its patches.
-        file: the processed image (`slime.vision.files`), named by its content.
+        file: the processed image (`slime.vision.files`), named by its content; or the picture as a data URL, which the
+            trainer processes.
     """
 
     start: int

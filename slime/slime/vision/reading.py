@@ -15,15 +15,20 @@ from typing import Any
 import xxhash
 
 from slime.errors import ConfigError, DataError
-from slime.vision.files import FOLDER, ProcessedImage, keep
+from slime.vision.files import FOLDER, ProcessedImage, keep, read
 from slime.vision.models import SEEING, sees
 from slime.vision.place import ImagePlace
 
+DATA = "data:image/"
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_PIXELS = 1 << 26
 """Pixel limit of a picture before scaling."""
 KNOWN = 512
 """Number of pictures whose files are remembered."""
+
+
+KEPT_OF_URLS = 8
+"""Number of processed pictures that a process keeps in memory; a screenshot of two million pixels takes 50 MB."""
 
 
 class ImageReader:
@@ -89,6 +94,27 @@ class ImageReader:
         return made
 
 
+def image_at(place: ImagePlace, model: str) -> ProcessedImage:
+    """Returns the image at a place: from its file, or processed for the model in a folder. Raises ConfigError, and
+    DataError for an image that has changed or does not fit its place."""
+    if not place.file.startswith(DATA):
+        return read(place.file)
+    image = image_of_url(model, place.file)
+    if image.grid != place.grid:
+        raise DataError(
+            f"a picture has {image.grid} patches for the trainer and {place.grid} in its sample: it would train on "
+            "other tokens than were sampled from"
+        )
+    return image
+
+
+@lru_cache(maxsize=KEPT_OF_URLS)
+def image_of_url(model: str, url: str) -> ProcessedImage:
+    """Returns the image of a picture as a data URL, processed for the model in a folder. Raises ConfigError, and
+    DataError as `processed`."""
+    return processed(_processor(model), url)
+
+
 def processed(processor: Any, url: str) -> ProcessedImage:
     """Returns the picture processed for the model. Raises DataError if the data are not a picture or the picture is
     too large."""
@@ -102,7 +128,7 @@ def _picture(url: str) -> Any:
     from PIL import Image
 
     head, _, data = url.partition(",")
-    if not (head.startswith("data:image/") and head.endswith(";base64")):
+    if not (head.startswith(DATA) and head.endswith(";base64")):
         raise DataError(
             f"pictures are data:image/png;base64,... and are not fetched from elsewhere: {url[:60]!r}"
         )
@@ -115,6 +141,7 @@ def _picture(url: str) -> Any:
         raise DataError(f"a message names a picture that cannot be read: {error}") from error
 
 
+@lru_cache(maxsize=4)
 def _processor(folder: str) -> Any:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 

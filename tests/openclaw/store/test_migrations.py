@@ -55,6 +55,9 @@ def _make_version_1(location: str) -> None:
 
 def _make_version_10(store: RolloutStore) -> None:
     with store.database.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE turn_picture")
+        connection.exec_driver_sql("DROP TABLE picture")
+        connection.exec_driver_sql("ALTER TABLE turn_body DROP COLUMN pictures")
         for table in ("session", "turn", "memory"):
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN key_name")
         connection.exec_driver_sql("UPDATE schema_version SET version = 10")

@@ -69,6 +69,8 @@ def test_a_deleted_session_leaves_nothing(
         "session": 1,
         "turn": 1,
         "turn_body": 1,
+        "picture": 0,
+        "turn_picture": 0,
         "judgement": 1,
         "memory": 0,
         "dream": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 
 from slime.engines.requests import ImageData, RequestError
-from slime.errors import DataError
+from slime.errors import ConfigError, DataError
 from slime.vision.files import ProcessedImage
 from slime.vision.models import Features, PlacedImages, joined
 from slime.vision.place import ImagePlace, problem
 from slime.vision.positions import rope_positions, shift_behind
+from slime.vision.reading import image_of_url
 
 
 @dataclass(frozen=True)
@@ -86,31 +88,78 @@ def image_inputs(placed: PlacedImages, positions: Tensor, images: Sequence[StepI
     return inputs
 
 
+@dataclass(frozen=True)
+class PlacedImage:
+    """A processed image at a position of a prompt."""
+
+    start: int
+    image: ProcessedImage
+
+
+def with_images(
+    ids: Sequence[int], data: Sequence[ImageData] | Sequence[str], placed: PlacedImages | None, folder: str
+) -> tuple[list[int], list[PlacedImage]]:
+    """Returns the prompt [T] and images of a request. Marks of pictures are repeated for every token of their image.
+
+    Args:
+        data: processed images, whose tokens `ids` contains, or pictures, each with one mark in `ids`.
+        folder: of the model, which defines how pictures are processed.
+
+    Raises:
+        RequestError: the model does not support images, an image is damaged, or the numbers of marks and pictures
+            differ.
+    """
+    if not data:
+        return list(ids), []
+    if placed is None:
+        raise RequestError("image_data: the model does not support images")
+    images = [_processed(number, one, folder) for number, one in enumerate(data)]
+    if isinstance(data[0], ImageData):
+        starts = [one.start for one in data if isinstance(one, ImageData)]
+        return list(ids), list(map(PlacedImage, starts, images))
+    if (marks := ids.count(placed.token)) != len(images):
+        raise RequestError(f"image_data: input_ids has {marks} marks for {len(images)} pictures")
+    left, prompt, found = iter(images), list[int](), list[PlacedImage]()
+    for token in ids:
+        if token != placed.token:
+            prompt.append(token)
+            continue
+        found.append(PlacedImage(len(prompt), next(left)))
+        prompt += [token] * (math.prod(found[-1].image.grid) // placed.merge**2)
+    return prompt, found
+
+
+def _processed(number: int, one: ImageData | str, folder: str) -> ProcessedImage:
+    try:
+        if isinstance(one, str):
+            return image_of_url(folder, one)
+        return ProcessedImage.from_bytes(base64.b64decode(one.data, validate=True))
+    except (ConfigError, DataError, ValueError, binascii.Error) as error:
+        raise RequestError(f"image_data[{number}]: {error}") from error
+
+
 def images_of_prompt(
-    data: Sequence[ImageData], prompt: int, placed: PlacedImages | None
+    data: Sequence[PlacedImage], prompt: int, placed: PlacedImages | None
 ) -> PromptImages | None:
     """Validates and returns the images of a request; None if it has none.
 
     Args:
+        data: from `with_images`.
         prompt: tokens of the prompt.
 
     Raises:
-        RequestError: the model does not support images, an image is damaged, or its position does not fit the prompt.
+        RequestError: an image does not fit the model, or its position does not fit the prompt.
     """
-    if not data:
+    if not data or placed is None:
         return None
-    if placed is None:
-        raise RequestError("image_data: the model does not support images")
-    images, places = [], []
+    images, places = [one.image for one in data], []
     for number, one in enumerate(data):
+        grid = one.image.grid
         try:
-            images.append(ProcessedImage.from_bytes(base64.b64decode(one.data, validate=True)))
-            frames, rows, columns = images[-1].grid
-            length = frames * rows * columns // placed.merge**2
-            places.append(ImagePlace(one.start, length, images[-1].grid, str(number)))
-        except (DataError, ValueError, binascii.Error) as error:
+            places.append(ImagePlace(one.start, math.prod(grid) // placed.merge**2, grid, str(number)))
+        except ValueError as error:
             raise RequestError(f"image_data[{number}]: {error}") from error
-        if images[-1].pixel_values.shape[1] != placed.patch or places[-1].merge != placed.merge:
+        if one.image.pixel_values.shape[1] != placed.patch or places[-1].merge != placed.merge:
             raise RequestError(f"image_data: each patch must have {placed.patch} numbers for this model")
     if wrong := problem(places, prompt, prompt, ()):
         raise RequestError(f"image_data: {wrong}")

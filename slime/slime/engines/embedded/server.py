@@ -86,7 +86,7 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        slow = body.sampling_params.json_schema is not None
+        slow = body.sampling_params.json_schema is not None or bool(body.image_data)
         requested = (
             await run_in_threadpool(self.service.sequence, body) if slow else self.service.sequence(body)
         )

@@ -14,7 +14,7 @@ from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.attention import ChunkSpan, RaggedBatch
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.grammar import Grammar, Grammars
-from slime.engines.embedded.images import images_of_prompt
+from slime.engines.embedded.images import images_of_prompt, with_images
 from slime.engines.embedded.lora.table import AdapterTable
 from slime.engines.embedded.model import ModelError, ServedModel, build_model, first_line, stop_token_ids
 from slime.engines.embedded.scheduler import SchedulerLimits
@@ -42,7 +42,7 @@ class EngineService:
         self._load(first_weights(args.model_path, args.weights_file))
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
         context_length = _context_length(args, self.model.max_positions, total)
-        self.limits = ModelLimits(context_length, self.model.vocab_size)
+        self.limits = ModelLimits(context_length, self.model.vocab_size, images=True)
         self.stop_ids = stop_token_ids(
             args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
         )
@@ -95,10 +95,12 @@ class EngineService:
     def sequence(self, request: GenerateRequest) -> Sequence:
         """Validates a request against this model. Raises RequestError with a message for the client.
 
-        The first request with a JSON schema takes seconds.
+        The first request with a JSON schema takes seconds, a request with pictures some tenths of one.
         """
         params = request.sampling_params
-        prompt = self._prompt(request)
+        prompt, data = with_images(
+            self._prompt(request), request.image_data, self.model.placed, self.args.model_path
+        )
         self.limits.check(request, prompt)
         if request.lora_path is not None:
             self.adapters.check(request.lora_path)
@@ -120,7 +122,7 @@ class EngineService:
             chosen_ids=request.token_ids_logprob,
             stop_strings=stops,
             grammar=self._grammar(request, prompt),
-            images=images_of_prompt(request.image_data, len(prompt), self.model.placed),
+            images=images_of_prompt(data, len(prompt), self.model.placed),
             adapter=request.lora_path,
             gives_way=request.priority < 0,
         )

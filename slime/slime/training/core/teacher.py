@@ -303,6 +303,7 @@ class Teacher:
                     response_length=own,
                     loss_mask=[0] * (own - sample.response_length) + sample.mask,
                     temperature=sample.temperature,
+                    images=sample.images if tokens == sample.tokens else [],
                 )
                 yield TeacherSequence(owner, hint, read, sample)
 

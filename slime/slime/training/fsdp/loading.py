@@ -55,7 +55,7 @@ def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = T
 
     def adapt(model: PreTrainedModel) -> PackedModel:
         adapted = add_adapters(model, args) if trained and args.use_lora else model
-        return equip(adapted, args.log_probs_chunk_size)
+        return equip(adapted, args.log_probs_chunk_size, args.hf_checkpoint)
 
     return load_as(adapt, folder, mesh, args, trained)
 

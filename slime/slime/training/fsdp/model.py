@@ -20,9 +20,9 @@ from slime.training.core.part import reshard
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.utils.decoders import BODY, body
-from slime.vision.files import read
 from slime.vision.models import PlacedImages, sees
 from slime.vision.place import ImagePlace
+from slime.vision.reading import image_at
 from slime.weights.checksum import LM_HEAD
 
 if TYPE_CHECKING:
@@ -100,15 +100,16 @@ def _assign(target: Tensor, tensor: Tensor) -> None:
     target.copy_(tensor)
 
 
-def equip(model: PreTrainedModel, chunk: int = 0) -> PackedModel:
+def equip(model: PreTrainedModel, chunk: int = 0, folder: str = "") -> PackedModel:
     """Makes `model` a `PackedModel` in place: its class becomes a subclass of both, as FSDP2 does.
 
     Args:
         chunk: number of logit rows computed at a time; 0: all at once.
+        folder: of the model, which defines how pictures are processed.
     """
     deferred = DeferredHead(model, chunk) if chunk > 0 else None
     base = model.get_base_model() if isinstance(model, PeftModel) else model
-    placed = PlacedImages(base) if sees(base.config) else None
+    placed = PlacedImages(base, folder) if sees(base.config) else None
     model.__class__ = _equipped(model.__class__)
     model.deferred, model.placed = deferred, placed
     equipped: PackedModel = model
@@ -247,13 +248,13 @@ def inputs_with_images(placed: PlacedImages, packed: PackedBatch) -> dict[str, A
     vision weights are gathered from all ranks, so either all ranks run them or none.
 
     Raises:
-        DataError: an image file is missing or has changed.
+        DataError: an image file is missing or has changed, or a picture does not fit its place.
     """
     ids, device = packed.input_ids, packed.input_ids.device
     positions = packed.position_ids if packed.position_ids.ndim == 3 else packed.position_ids.expand(3, 1, -1)
     layout, images = packed.layout, packed.images
     if images:
-        pixels = torch.cat([read(image.file).pixel_values for image in images])
+        pixels = torch.cat([image_at(image, placed.folder).pixel_values for image in images])
         grids = [image.grid for image in images]
     else:
         blank = _blank(placed, ids.shape[1])

@@ -232,6 +232,8 @@ def test_an_export_includes_every_table_of_the_schema() -> None:
         "session",
         "turn",
         "turn_body",
+        "picture",
+        "turn_picture",
         "judgement",
         "feedback",
         "memory",
