@@ -13,7 +13,7 @@ from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.step import EngineStep
-from slime.engines.requests import GenerateRequest, RequestError
+from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
 from slime.types import Sample
 from slime.vision.files import ProcessedImage, read, read_bytes
 from tests.fakes.fixtures import MakeTrainer
@@ -149,6 +149,18 @@ def test_invalid_images_are_rejected(service: Serve, make_sample: MakeSample) ->
     ):
         with pytest.raises(RequestError, match=said):
             engine.sequence(GenerateRequest.model_validate({**good, "image_data": images}))
+
+
+def test_engines_that_take_no_images_reject_them() -> None:
+    asked = GenerateRequest(input_ids=[5], image_data=[picture(40, 30)])
+    with pytest.raises(RequestError, match="takes no images"):
+        ModelLimits(context_length=100, vocabulary=320).check(asked, [5])
+
+
+def test_each_mark_needs_a_picture(service: Serve, make_sample: MakeSample) -> None:
+    asked = body(make_sample(picture(40, 30)))
+    with pytest.raises(RequestError, match="4 marks for 1 pictures"):
+        service().sequence(GenerateRequest.model_validate({**asked, "image_data": [picture(40, 30)]}))
 
 
 def test_an_engine_without_a_vision_model_rejects_images(model_path: Path, make_sample: MakeSample) -> None:

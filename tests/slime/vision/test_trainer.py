@@ -137,6 +137,16 @@ def test_unsupported_settings_with_images_are_rejected(
             Sample(**wrong)
 
 
+def test_a_teacher_of_the_plain_prompt_reads_its_images(
+    make_trainer: MakeTrainer, samples: list[Sample]
+) -> None:
+    trainer = make_trainer(
+        loss_spec_path="openclaw_combine.loss:topk_select", teacher_model="self", distill_topk=4
+    )
+    metrics = trainer.train(0, samples)
+    assert metrics["opd_teacher_student_logp_topk_abs_mean"] == pytest.approx(0.0, abs=1e-5)
+
+
 def test_a_trainer_without_a_vision_model_rejects_images(
     training_args: MakeTrainingArgs, write_qwen3: Any, samples: list[Sample], tmp_path: Path
 ) -> None:

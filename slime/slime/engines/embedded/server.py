@@ -35,6 +35,7 @@ from slime.engines.requests import (
     TryRequest,
     UnloadAdapterRequest,
 )
+from slime.vision.reading import image_of_url
 
 STUCK_AFTER = 120.0
 """Seconds without a finished step, despite open requests, after which /health returns 503."""
@@ -132,6 +133,7 @@ class EngineServer:
     async def flush_cache(self, request: Request) -> Response:
         await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.engine.flush_cache)
+        image_of_url.cache_clear()
         return WIRE.answer({"success": True, "message": "flushed"})
 
     async def prepare_weights(self, request: Request) -> Response:
