@@ -101,11 +101,8 @@ def _bytes_of(url: str, where: str) -> bytes:
 
 def _header(data: bytes, where: str) -> tuple[str, int, int]:
     """Returns media type, width and height of a picture, without decoding it."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        message = f"{where}: this server has no Pillow, which reads pictures: pip install pillow"
-        raise ClientError(message, where, "unsupported_value") from error
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with Image.open(io.BytesIO(data), formats=list(FORMATS)) as opened:
             width, height, form = opened.width, opened.height, str(opened.format)

@@ -34,11 +34,11 @@ class PictureTable:
 
 def read(connection: Connection, names: Collection[str]) -> dict[str, Picture]:
     """See `PictureTable.named`."""
-    picture, found = schema.picture.c, dict[str, Picture]()
+    picture, stored = schema.picture.c, dict[str, Picture]()
     for part in slices(sorted(names)):
         rows = connection.execute(select(schema.picture).where(picture.sha256.in_(part)))
-        found |= {row.sha256: Picture(row.data, row.media_type) for row in rows}
-    return found
+        stored |= {row.sha256: Picture(row.data, row.media_type) for row in rows}
+    return stored
 
 
 def urls_of(connection: Connection, turns: Iterable[Turn]) -> dict[str, str]:
@@ -58,10 +58,10 @@ def keep(connection: Connection, turn: NewTurn, pictures: Mapping[str, Picture])
         connection.scalars(select(schema.picture.c.sha256).where(schema.picture.c.sha256.in_(names)))
     )
     for name in sorted(names - stored):
-        given = pictures.get(name)
-        if given is None or hashlib.sha256(given.data).hexdigest() != name:
+        sent = pictures.get(name)
+        if sent is None or hashlib.sha256(sent.data).hexdigest() != name:
             raise StoreError(f"turn {turn.id}: its picture {name} is missing")
-        row = {"sha256": name, "media_type": given.media_type, "data": given.data, "created_at": time.time()}
+        row = {"sha256": name, "media_type": sent.media_type, "data": sent.data, "created_at": time.time()}
         connection.execute(insert(schema.picture).values(row))
     uses = [{"turn_id": turn.id, "sha256": name} for name in sorted(names)]
     connection.execute(insert(schema.turn_picture), uses)

@@ -77,8 +77,8 @@ def _with_pictures(connection: Connection, line: TurnLine, written: set[str]) ->
     if not names:
         return line
     written |= names
-    found = pictures.read(connection, names)
-    return line.model_copy(update={"pictures": {name: found[name].url() for name in sorted(found)}})
+    by_name = pictures.read(connection, names)
+    return line.model_copy(update={"pictures": {name: by_name[name].url() for name in sorted(by_name)}})
 
 
 def sessions_with_turns(

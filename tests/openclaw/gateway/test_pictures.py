@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
+from openclaw.trainer_hooks import gate_samples
 from openclaw.trainer_hooks.rows import sample_dict
 from openclaw.types import Judgement, SampleDraft, Vote
 from slime.engines.embedded.arguments import EmbeddedArguments
@@ -23,6 +24,7 @@ from slime.types import Sample
 from slime.vision.place import ImagePlace
 from slime.vision.reading import ImageReader
 from tests.fakes.fixtures import MakeTrainer
+from tests.fakes.hook_flags import hook_flags, pipeline_on
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 from tests.fakes.served import served
 from tests.fakes.tiny_vision_model import (
@@ -220,7 +222,7 @@ def test_a_tool_result_may_be_a_picture(seeing: RunningGateway) -> None:
 
 
 def test_turns_with_pictures_are_trained_on_what_the_engine_read(
-    seeing: RunningGateway, make_trainer: MakeTrainer
+    seeing: RunningGateway, make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = seeing.store
     first = message("What is this?", picture(40, 30))
@@ -235,6 +237,11 @@ def test_turns_with_pictures_are_trained_on_what_the_engine_read(
     rows = [sample_dict(record, 0) for record in store.samples.lease(0, 2)]
     samples = [Sample.from_dict(json.loads(json.dumps(row))) for row in rows]
     assert [len(sample.images) for sample in samples] == [1, 2]
+    monkeypatch.setattr(gate_samples, "pipeline_of", lambda args: pipeline_on(store, args))
+    compared = gate_samples.gate_samples(hook_flags(str(seeing.buffer)), 0, 0)
+    assert sorted(len(one["images"]) for one in compared) == [1, 2], (
+        "the gate compares answers to pictures too"
+    )
     metrics = make_trainer().train(0, samples)
     assert metrics["train_rollout_logprob_abs_diff_max"] < 1e-4
     samples[0].images = [replace(samples[0].images[0], file=picture(33, 60))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
+from openclaw.common.pictures import Picture
 from openclaw.errors import StoreUnavailable
 from openclaw.judge.backends.base import JudgeBackend
 from openclaw.judge.questions import JudgeQuestion
@@ -17,7 +19,17 @@ from openclaw.judge.rules.judge import RulesBackend
 from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.judge.worker import JudgeWorker
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.types import (
+    Drop,
+    Judgement,
+    NewTurn,
+    PlacedPicture,
+    SampleDraft,
+    SampleState,
+    Turn,
+    TurnState,
+    Vote,
+)
 
 Answer = Callable[[str], Turn]
 
@@ -189,6 +201,23 @@ async def test_a_stopped_worker_finishes_its_current_turns(
     await running
     stored = store.turns.get(turn.id)
     assert stored is not None and stored.state is TurnState.JUDGED
+
+
+async def test_a_turn_with_pictures_is_dropped_without_asking_a_teacher_on_an_engine(
+    store: RolloutStore, writer: StoreWriter, make_turn: Callable[..., NewTurn]
+) -> None:
+    class Teacher:
+        async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft:
+            raise AssertionError("it would read the prompt without its pictures")
+
+    picture = Picture(b"cat", "image/png")
+    name = hashlib.sha256(picture.data).hexdigest()
+    turn = store.turns.record(make_turn(pictures=[PlacedPicture(0, 1, 2, 2, name)]), {name: picture})
+    store.turns.answer(turn.id, [{"role": "user", "content": "1"}])
+    [claimed] = store.judgements.claim("w", 1, 60)
+    judge = TurnJudge(store, writer, FakeBackend(), binary, JudgeLimits(), teacher=Teacher())
+    await judge.judge(claimed)
+    assert store.status.counts()["dropped"] == {"pictures": 1}
 
 
 async def test_a_temporarily_locked_store_loses_no_turn(

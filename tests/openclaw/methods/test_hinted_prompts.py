@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from openclaw.common.pictures import PicturePart
 from openclaw.errors import HintError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.methods.hinted_prompt import HintedPrompts, hinted_prompt_ids, with_hint
 from openclaw.methods.method import MethodContext
-from openclaw.types import Turn
+from openclaw.types import PlacedPicture, Turn
 
 MakeTurn = Callable[..., Turn]
 HINT = "Use plain sentences."
@@ -30,6 +31,19 @@ def test_the_hint_follows_the_last_user_message() -> None:
     assert hinted[2]["content"] == f"c\n\n[user's hint / instruction]\n{HINT}"
     assert [hinted[0], hinted[1], hinted[3]] == [talk[0], talk[1], talk[3]]
     assert talk[2]["content"] == [{"type": "text", "text": "c"}]
+
+
+def test_a_hint_keeps_the_pictures_of_its_message_and_a_teacher_reads_none(
+    prompts: HintedPrompts, make_turn: MakeTurn
+) -> None:
+    picture = PicturePart("ab" * 32, "image/png", 40, 30)
+    hinted = with_hint([{"role": "user", "content": [picture, {"type": "text", "text": "c"}]}], HINT)
+    added = {"type": "text", "text": f"\n\n[user's hint / instruction]\n{HINT}"}
+    assert hinted[0]["content"] == [picture, {"type": "text", "text": "c"}, added]
+    turn = make_turn(pictures=[PlacedPicture(0, 1, 2, 2, "ab" * 32)])
+    for refused in (lambda: prompts.candidate(turn, HINT), lambda: prompts.answered(turn, turn.messages)):
+        with pytest.raises(HintError, match="reads no pictures"):
+            refused()
 
 
 def test_without_a_user_message_the_last_message_gets_the_hint_and_without_any_it_is_the_only_one() -> None:

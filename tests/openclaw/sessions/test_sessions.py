@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw.common.pictures import PicturePart
 from openclaw.common.prefixes import prefix_keys
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
@@ -54,6 +55,16 @@ def answered(gateway: RunningGateway, turn: Turn) -> Any:
     """Returns the turn after its next state is stored."""
     gateway.wait_for(lambda: state(gateway, turn) == "answered")
     return gateway.store.turns.get(turn.id)
+
+
+def test_histories_with_other_pictures_differ_and_judges_see_a_placeholder() -> None:
+    cat, dog = (PicturePart(name * 32, "image/png", 40, 30) for name in ("ca", "d0"))
+    text = {"type": "text", "text": "What is this?"}
+    histories = [[user([text, picture])] for picture in (cat, dog)] + [[user("What is this?")]]
+    assert len({Transcript.of(messages).digest for messages in histories}) == 3
+    assert Transcript.of(histories[0]).digest == Transcript.of([user([text, dict(cat)])]).digest
+    messages = [user("Draw."), assistant("Done."), user([cat])]
+    assert next_state(messages, 2) == [{"role": "user", "content": "[picture]"}]
 
 
 def test_the_next_request_is_the_next_state_of_the_previous_turn(gateway: RunningGateway) -> None:

@@ -119,14 +119,14 @@ def with_images(
         return list(ids), list(map(PlacedImage, starts, images))
     if (marks := ids.count(placed.token)) != len(images):
         raise RequestError(f"image_data: input_ids has {marks} marks for {len(images)} pictures")
-    left, prompt, found = iter(images), list[int](), list[PlacedImage]()
+    left, prompt, placed_images = iter(images), list[int](), list[PlacedImage]()
     for token in ids:
         if token != placed.token:
             prompt.append(token)
             continue
-        found.append(PlacedImage(len(prompt), next(left)))
-        prompt += [token] * (math.prod(found[-1].image.grid) // placed.merge**2)
-    return prompt, found
+        placed_images.append(PlacedImage(len(prompt), next(left)))
+        prompt += [token] * (math.prod(placed_images[-1].image.grid) // placed.merge**2)
+    return prompt, placed_images
 
 
 def _processed(number: int, one: ImageData | str, folder: str) -> ProcessedImage:
