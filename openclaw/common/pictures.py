@@ -90,6 +90,6 @@ def _read_again(content: object) -> object:
     ]
 
 
-def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []

@@ -97,7 +97,7 @@ class PlacedImage:
 
 
 def with_images(
-    ids: Sequence[int], data: Sequence[ImageData] | Sequence[str], placed: PlacedImages | None, folder: str
+    ids: Sequence[int], data: Sequence[ImageData | str], placed: PlacedImages | None, folder: str
 ) -> tuple[list[int], list[PlacedImage]]:
     """Returns the prompt [T] and images of a request. Marks of pictures are repeated for every token of their image.
 
