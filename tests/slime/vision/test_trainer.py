@@ -141,10 +141,15 @@ def test_a_teacher_of_the_plain_prompt_reads_its_images(
     make_trainer: MakeTrainer, samples: list[Sample]
 ) -> None:
     trainer = make_trainer(
-        loss_spec_path="openclaw_combine.loss:topk_select", teacher_model="self", distill_topk=4
+        loss_spec_path="openclaw_combine.loss:topk_select",
+        distill_topk=4,
+        distill_subset_mode="teacher",
+        hint_selection="shortest",
+        teacher_source="trainer",
     )
     metrics = trainer.train(0, samples)
     assert metrics["opd_teacher_student_logp_topk_abs_mean"] == pytest.approx(0.0, abs=1e-5)
+    assert metrics["opd_subset_size"] == pytest.approx(4.0), "the teacher reads every sample"
 
 
 def test_a_trainer_without_a_vision_model_rejects_images(
