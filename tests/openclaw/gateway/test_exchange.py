@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.turns: list[NewTurn] = []
 
-    async def record(self, turn: NewTurn, began: float) -> None:
+    async def record(self, turn: NewTurn, began: float, pictures: object) -> None:
         self.turns.append(turn)
 
 
@@ -45,7 +45,7 @@ def exchange(recorder: Recorder, pause: float) -> Exchange:
     generation: Any = SimpleNamespace(
         run=run, ids=ids, log_probs=[-1.0, -1.0], spans=[(1, 0, 2)], finish_reason="stop", matched=None
     )
-    request: Any = SimpleNamespace(stop=[], parallel_tool_calls=True, tools=None, sampling={})
+    request: Any = SimpleNamespace(stop=[], parallel_tool_calls=True, tools=None, sampling={}, pictures={})
     turn = TurnContext(completion_id="c", session_id="s", messages=HELLO, prompt_ids=[1], sampling={})
     return Exchange(
         request=request,

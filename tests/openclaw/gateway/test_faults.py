@@ -150,11 +150,11 @@ def test_an_answer_waits_while_the_database_server_is_unreachable(
     store = gateway.app.state.gateway.recorder.store
     tries, record = [], store.turns.record
 
-    def away(turn: Turn) -> Any:
+    def away(turn: Turn, pictures: Any) -> Any:
         tries.append(turn)
         if len(tries) < 4:
             raise StoreAway("the server is stopped")
-        return record(turn)
+        return record(turn, pictures)
 
     monkeypatch.setattr(store.turns, "record", away)
     assert ask(gateway).choices[0].message.content == TEXT
