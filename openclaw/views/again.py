@@ -47,9 +47,7 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
             "text completions cannot be repeated; only chat turns can", code="not_a_chat", status=409
         )
     if turn.pictures and version is not None:
-        raise ClientError(
-            "a version cannot answer a prompt with pictures", code="not_a_chat", status=409
-        )
+        raise ClientError("a version cannot answer a prompt with pictures", code="not_a_chat", status=409)
     async with source.tries:
         answers = await (
             _sampled(gateway, turn) if version is None else _greedy(source, gateway, turn, version)
