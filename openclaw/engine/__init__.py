@@ -1,1 +1,1 @@
-"""Client of inference engines: sends token ids, streams sampled token ids back."""
+"""Client of inference engines: sends token ids and receives streams of sampled token ids."""

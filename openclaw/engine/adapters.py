@@ -1,4 +1,4 @@
-"""A LoRA adapter that engines serve next to the base model, and the request that loads it."""
+"""LoRA adapters that engines serve next to the base model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Adapter:
-    """One version of a LoRA adapter in a PEFT folder, which every engine can read at this path.
+    """One version of a LoRA adapter.
 
-    `version` None: the engine counts versions itself. `trained`: this run trains the adapter; it has no folder before
-    its first version.
+    Attributes:
+        folder: PEFT folder, which every engine must be able to read; "" for an adapter that has no version yet.
+        version: None if the engine counts the versions.
+        trained: whether this run trains the adapter.
     """
 
     name: str
@@ -30,10 +32,11 @@ class Adapter:
         return f"{self.name}@{self.version or 0}"
 
     def versioned_body(self) -> dict[str, Any]:
-        """Returns `body` for engines that do not count versions: the name includes the version."""
+        """Returns the JSON body of the load request for engines that do not count versions."""
         return {"lora_name": self.versioned_name, "lora_path": self.folder}
 
     def body(self) -> dict[str, Any]:
-        """Returns the JSON body of the load request; a loaded adapter of the same name is replaced."""
+        """Returns the JSON body of the load request for engines that count versions. Such an engine replaces a loaded
+        adapter of the same name."""
         body = {"lora_name": self.name, "lora_path": self.folder}
         return body if self.version is None else body | {"weight_version": str(self.version)}

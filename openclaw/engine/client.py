@@ -1,10 +1,10 @@
-"""Client of inference engines over SGLang's native HTTP API: connections, streams, health.
+"""Client of inference engines, over SGLang's native HTTP API: connections, streams, health, adapters.
 
-Reads both kinds of streams: cumulative (each event repeats all earlier tokens) and incremental. The repeated part of
-an event is compared as bytes and not parsed again, which is cheaper. An event that does not continue the last one, or
-has another layout, is parsed completely. With SGLang's `--incremental-streaming-output`, an event has fewer ids than
-its `completion_tokens`, which gives the number of earlier ones. None of several events that arrive together may be
-dropped.
+Streams are cumulative (each event repeats all earlier tokens) or incremental (SGLang's
+`--incremental-streaming-output`). In a cumulative stream, the repeated part of an event is compared as bytes instead of
+being parsed again, which is faster. An event that does not continue the previous one is parsed completely. In an
+incremental stream, an event has fewer ids than its `completion_tokens`; the difference is the number of earlier ids.
+There no event may be skipped.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
 READ_WHOLE_BYTES = 8 << 10
-"""Shorter events are always parsed completely."""
+"""Events shorter than this are parsed completely."""
 LAST = {"priority": -1}
-"""Field of a request that no person waits for, so that an engine serves others first; SGLang's name."""
+"""SGLang's request field for low priority, for requests that no person waits for."""
 SKIPPED = "skipped"
-"""Field of an event: the number of ids and log-probs omitted at the start of its lists."""
+"""Key in a parsed event: the number of ids and log-probs omitted at the start of its lists."""
 _KEYS = (b'"output_ids":', b'"output_token_logprobs":')
 _ENDS = (b"]", b"]]")
 _WHOLE_ONLY = b'"output_top_logprobs":'
@@ -40,39 +40,41 @@ LISTS = ("output_token_logprobs", "output_top_logprobs")
 
 
 class CumulativeAnswers:
-    """Reads the events of one cumulative stream, in order."""
+    """Parses the events of one cumulative stream, in order."""
 
     def __init__(self) -> None:
         self._lists: list[_List] = []
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Returns the event, its lists without the entries read before (see SKIPPED). Raises JSONDecodeError, or
-        AttributeError unless it is a JSON object."""
+        """Returns a parsed event, whose lists lack the entries of earlier events (see SKIPPED).
+
+        Raises JSONDecodeError, or AttributeError if the event is not a JSON object.
+        """
         if len(data) < READ_WHOLE_BYTES or _WHOLE_ONLY in data:
             self._lists = []
             return {**orjson.loads(data), SKIPPED: 0}
-        answer = self._rest(data)
+        answer = self._continuation(data)
         if answer is None:
             answer = {**orjson.loads(data), SKIPPED: 0}
             self._lists = _lists(data, answer)
         return answer
 
-    def _rest(self, data: bytes) -> dict[str, Any] | None:
-        """Returns the event without the entries read before; None if it does not continue the last one."""
+    def _continuation(self, data: bytes) -> dict[str, Any] | None:
+        """Returns the event without the entries of earlier events; None if it does not continue the previous one."""
         if not self._lists:
             return None
-        kept, at, tails = [], 0, []
+        parts, at, tails = [], 0, []
         skipped = self._lists[0].count
-        for known in self._lists:
-            grown = known.grown(data, at)
-            if grown is None:
+        for growing in self._lists:
+            found = growing.new_entries(data, at)
+            if found is None:
                 return None
-            start, end, tail = grown
-            kept += [data[at:start], b"[]"]
+            start, end, tail = found
+            parts += [data[at:start], b"[]"]
             at = end
             tails.append(tail)
         try:
-            answer = orjson.loads(b"".join([*kept, data[at:]]))
+            answer = orjson.loads(b"".join([*parts, data[at:]]))
             lists = [orjson.loads(tail) for tail in tails]
         except orjson.JSONDecodeError:
             return None
@@ -81,14 +83,20 @@ class CumulativeAnswers:
         answer["output_ids"] = lists[0]
         if len(lists) > 1:
             answer["meta_info"]["output_token_logprobs"] = lists[1]
-        for known in self._lists:
-            known.count += len(lists[0])
+        for growing in self._lists:
+            growing.count += len(lists[0])
         return {**answer, SKIPPED: skipped}
 
 
 class _List:
-    """One of the growing lists of a cumulative stream. `text`: its JSON without the closing bracket; `count`: its
-    number of entries."""
+    """One of the growing lists of a cumulative stream.
+
+    Args:
+        key: JSON of its key with the colon.
+        end: JSON at the end of the list.
+        text: JSON of the list so far, without the closing bracket.
+        count: number of entries so far.
+    """
 
     def __init__(self, key: bytes, end: bytes, text: bytes, count: int) -> None:
         self._key = key
@@ -96,27 +104,29 @@ class _List:
         self._text = text
         self.count = count
 
-    def grown(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
-        """Returns (start, end, JSON list of the new entries) of this list in a later event, searching from `at`; None
-        if the list no longer starts with the same entries."""
-        start = _begin(data, self._key, at)
-        behind = start + len(self._text)
+    def new_entries(self, data: bytes, at: int) -> tuple[int, int, bytes] | None:
+        """Returns start and end of this list in a later event, and a JSON list of its new entries.
+
+        The list is searched from position `at`. Returns None if it does not begin with the same entries as before.
+        """
+        start = _list_start(data, self._key, at)
+        after = start + len(self._text)
         if start < 0 or not data.startswith(self._text, start):
             return None
-        following = data[behind : behind + 1]
-        if following == b"]":
-            return start, behind + 1, b"[]"
-        end = data.find(self._end, behind)
-        if following != b"," or end < 0:
+        next_byte = data[after : after + 1]
+        if next_byte == b"]":
+            return start, after + 1, b"[]"
+        end = data.find(self._end, after)
+        if next_byte != b"," or end < 0:
             return None
         last = end + len(self._end) - 1
         self._text = data[start:last]
-        return start, last + 1, b"[" + data[behind + 1 : last + 1]
+        return start, last + 1, b"[" + data[after + 1 : last + 1]
 
 
-def _begin(data: bytes, key: bytes, at: int) -> int:
-    """Returns the position where the list of this key begins; -1 if there is none. The key cannot occur inside a JSON
-    string, where its quotes would be escaped."""
+def _list_start(data: bytes, key: bytes, at: int) -> int:
+    """Returns the position of the list with this key, searching from `at`; -1 if there is none. The key does not occur
+    inside a JSON string, where its quotes are escaped."""
     position = data.find(key, at)
     if position < 0:
         return -1
@@ -127,7 +137,7 @@ def _begin(data: bytes, key: bytes, at: int) -> int:
 
 
 def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
-    """Returns the lists of a completely parsed event; [] if their positions are ambiguous."""
+    """Returns the growing lists of a completely parsed event; [] if their JSON cannot be located with certainty."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     if not isinstance(ids, list) or not isinstance(meta, dict):
         return []
@@ -135,30 +145,31 @@ def _lists(data: bytes, answer: dict[str, Any]) -> list[_List]:
     at = 0
     values = [ids, *([meta["output_token_logprobs"]] if meta.get("output_token_logprobs") else [])]
     for key, end, value in zip(_KEYS, _ENDS, values, strict=False):
-        start = _begin(data, key, at)
+        start = _list_start(data, key, at)
         at = data.find(end, start) + len(end)
         try:
-            same = start >= 0 and orjson.loads(data[start:at]) == value
+            is_located = start >= 0 and orjson.loads(data[start:at]) == value
         except orjson.JSONDecodeError:
-            same = False
-        if not same or len(value) != len(ids):
+            is_located = False
+        if not is_located or len(value) != len(ids):
             return []
         lists.append(_List(key, end, data[start : at - 1], len(value)))
     return lists
 
 
 class StreamedAnswers:
-    """Reads the events of one stream, cumulative or incremental, in order."""
+    """Parses the events of one stream, cumulative or incremental, in order."""
 
     def __init__(self) -> None:
         self._cumulative = CumulativeAnswers()
         self._incremental = False
 
     def read(self, events: Sequence[bytes]) -> dict[str, Any]:
-        """Merges events that arrived together; its lists lack the entries omitted before them (see SKIPPED).
+        """Returns one event for all events that arrived together, whose lists lack the entries of earlier events (see
+        SKIPPED).
 
         Raises:
-            JSONDecodeError, AttributeError, KeyError, TypeError: a malformed event.
+            JSONDecodeError, AttributeError, KeyError, TypeError: an event is malformed.
         """
         if not self._incremental:
             answer = self._cumulative.read(events[-1])
@@ -169,14 +180,14 @@ class StreamedAnswers:
 
 
 def _lacks_ids(answer: dict[str, Any]) -> bool:
-    """Returns whether an event counts more ids than this stream has delivered so far."""
+    """Returns whether an event counts more ids than this stream has delivered so far: the stream is incremental."""
     ids, meta = answer.get("output_ids"), answer.get("meta_info")
     count = meta.get("completion_tokens") if isinstance(meta, dict) else None
     return isinstance(ids, list) and isinstance(count, int) and count > answer[SKIPPED] + len(ids)
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Joins consecutive increments; all fields but the lists are those of the last one."""
+    """Returns consecutive increments as one. All fields except the lists are those of the last increment."""
     last = parts[-1]
     if "error" in last:
         return {**last, SKIPPED: 0}
@@ -194,28 +205,34 @@ CONNECT_TIMEOUT_SECONDS = 2.0
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 TRIAL_TIMEOUT = aiohttp.ClientTimeout(total=300.0)
 NO_TRIALS = (404, 405, 501)
-"""HTTP status of an engine that can answer only with the live weights."""
+"""HTTP status codes of an engine without the requested route."""
 AVOID_SECONDS = 5.0
-"""Seconds for which new requests avoid an engine that could not be reached."""
+"""Time for which new requests avoid an engine that could not be reached."""
 READY_POLL_SECONDS = 0.2
 ADAPTER_NOT_LOADED = "adapter_not_loaded"
 """Error code of an engine that must load the request's adapter first."""
 SGLANG_NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
+"""Error messages of SGLang 0.5 for the same case, for which it has no code."""
 SGLANG_LOADED = "already loaded"
-"""Error message of SGLang 0.5, which has no code for this case."""
+"""Error message of SGLang 0.5 if the adapter is loaded already."""
 REFUSED = (400, 413, 422)
-"""HTTP status of an engine that rejects an invalid request; any other failure is the engine's fault."""
+"""HTTP status codes for invalid requests. All other failures are errors of the engine."""
 
 
 class AdapterNotLoaded(EngineError):
-    """The engine has not loaded the adapter of a request, for example after a restart; the client can load it."""
+    """The engine has not loaded the adapter of a request, for example after a restart. The client can load it."""
 
 
 class EngineClient:
     """Client of all engines of one gateway.
 
     Args:
-        urls: base addresses. Requests of one session go to the same engine while it can be reached.
+        urls: base URLs of the engines.
+
+    Attributes:
+        joining: URLs of engines that continue to sample for a while if a gateway dies, and return the tokens to a
+            retry of the request.
+        restarts: number of generations that were continued on another attempt.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -223,17 +240,14 @@ class EngineClient:
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._avoided: dict[str, float] = {}
         self.joining: set[str] = set()
-        """Engines that keep sampling for a while after a gateway dies, and return the tokens to a repeated
-        request."""
         self._counting: dict[str, bool] = {}
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._aborts: set[asyncio.Task[None]] = set()
         self.restarts = 0
-        """Number of generations that were started again on an engine."""
 
     @property
     def _http(self) -> aiohttp.ClientSession:
-        """Returns the connection pool of the running event loop. It has no total time-out: an answer takes as long as
-        it needs."""
+        """Returns the connection pool of the running event loop. It has no total time-out, because long answers may
+        take any time."""
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             self._pools[loop] = aiohttp.ClientSession(
@@ -252,8 +266,11 @@ class EngineClient:
             await pool.close()
 
     def preferred(self, affinity: str) -> list[str]:
-        """Returns all engines, the preferred one of a session first (rendezvous hashing: adding an engine moves few
-        sessions)."""
+        """Returns the URLs of all engines in the order of preference of a session; unreachable ones are last.
+
+        Requests of one session thus use the same engine, whose cache has their prompts. With rendezvous hashing, adding
+        an engine changes the preference of few sessions.
+        """
         if len(self.urls) == 1:
             return self.urls
         now = time.monotonic()
@@ -264,7 +281,7 @@ class EngineClient:
         return sorted(self.urls, key=rank)
 
     async def info(self, url: str) -> dict[str, Any] | None:
-        """Returns `/model_info` of an engine; None while it does not answer."""
+        """Returns `/model_info` of an engine; None if it does not answer. Remembers which features the engine has."""
         try:
             async with self._http.get(f"{url}/model_info", timeout=PROBE_TIMEOUT) as answer:
                 info = orjson.loads(await answer.read()) if answer.status == 200 else None
@@ -282,7 +299,7 @@ class EngineClient:
         return any(info is not None for info in await asyncio.gather(*map(self.info, self.urls)))
 
     async def learn(self) -> None:
-        """Asks every engine for its features; returns when all have answered."""
+        """Requests the features of every engine. Returns when all engines have answered."""
         unknown = set(self.urls)
         while unknown:
             unknown = {url for url in unknown if await self.info(url) is None}
@@ -290,19 +307,23 @@ class EngineClient:
                 await asyncio.sleep(1.0)
 
     async def wait_ready(self) -> None:
-        """Returns once an engine answers."""
+        """Waits until at least one engine answers."""
         while True:
             if await self.ready():
                 return
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the state of the answer after each event (see `StreamedAnswers`), until it is complete. Raises
-        EngineError if the engine is unreachable or disconnects, ClientError if it rejects the request."""
+        """Yields the parsed events of an answer, see `StreamedAnswers`, until it is complete.
+
+        Raises:
+            EngineError: the engine is unreachable or disconnects.
+            ClientError: the engine rejects the request.
+        """
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:
-                    raise _refusal(answer.status, await answer.read())
+                    raise _error_of(answer.status, await answer.read())
                 async for answer_part in _answers(answer.content):
                     yield answer_part
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -311,43 +332,45 @@ class EngineClient:
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
     async def counts_adapters(self, url: str) -> bool:
-        """Returns whether an engine counts the versions of an adapter. Others, such as SGLang, cannot replace a
-        loaded adapter: each version needs its own name."""
+        """Returns whether an engine counts the versions of an adapter. Other engines, such as SGLang, cannot replace a
+        loaded adapter, so each version is loaded with a name of its own."""
         if url not in self._counting:
             await self.info(url)
         return self._counting.get(url, True)
 
     async def load_adapter(self, url: str, adapter: Adapter) -> None:
-        """Loads this version of an adapter; does nothing if it is loaded. Raises EngineError, and ClientError if the
-        engine rejects it."""
+        """Loads a version of an adapter, unless it is loaded already. Raises EngineError, or ClientError if the engine
+        rejects the adapter."""
         body = adapter.body() if await self.counts_adapters(url) else adapter.versioned_body()
         status, data = await self._post(url, "load_lora_adapter", body)
         if status in NO_TRIALS:
             raise ClientError(
-                f"this engine does not support adapters: {adapter.name!r} cannot be loaded", "model"
+                f"the engine does not support adapters and cannot load {adapter.name!r}", "model"
             )
         if status != 200 and SGLANG_LOADED.encode() not in data:
-            raise _refusal(status, data)
+            raise _error_of(status, data)
 
     async def load_adapters(self, adapters: Sequence[Adapter]) -> None:
-        """Asks every engine to load these adapters once it answers; logs rejections."""
+        """Waits until all engines answer, and loads these adapters on each. Failures are logged."""
         await self.learn()
         for url in self.urls:
             for adapter in adapters:
                 try:
                     await self.load_adapter(url, adapter)
                 except (ClientError, EngineError) as error:
-                    log.error("the adapter %r is not served by %s: %s", adapter.name, url, error)
+                    log.error("%s cannot load the adapter %r: %s", url, adapter.name, error)
 
-    async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
-        """Returns one greedy answer (`ids`, `log_probs`, `text`, `ended`) a prompt, by weights that need not be live;
-        None if the engine holds only one set of weights. Raises EngineError, and ClientError if the engine rejects
-        the request."""
-        status, data = await self._post(url, "try_weights", asked.body())
+    async def try_weights(self, url: str, request: TrialRequest) -> list[dict[str, Any]] | None:
+        """Returns one greedy answer (`ids`, `log_probs`, `text`, `ended`) per prompt, by any version on disk.
+
+        Returns None if the engine holds only one set of weights. Raises EngineError, or ClientError if the engine
+        rejects the request.
+        """
+        status, data = await self._post(url, "try_weights", request.body())
         if status in NO_TRIALS:
             return None
         if status != 200:
-            raise _refusal(status, data)
+            raise _error_of(status, data)
         answers: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
         return answers
 
@@ -364,8 +387,10 @@ class EngineClient:
     async def log_prob(
         self, url: str, prompt_ids: list[int], ids: list[int], adapter: Adapter | None = None
     ) -> float:
-        """Returns the log-prob of an answer's ids [T] after a prompt, in nats, at temperature 1, under the model or
-        an adapter. Raises EngineError, and ClientError if the engine rejects the request."""
+        """Returns the log-prob of ids [T] after a prompt, in nats, at temperature 1, under the model or an adapter.
+
+        Raises EngineError, or ClientError if the engine rejects the request.
+        """
         body: dict[str, Any] = {
             "input_ids": prompt_ids + ids,
             "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
@@ -377,25 +402,25 @@ class EngineClient:
             counts = await self.counts_adapters(url)
             body["lora_path"] = adapter.name if counts else adapter.versioned_name
         status, data = await self._post(url, "generate", body)
-        if status != 200 and isinstance(refusal := _refusal(status, data), AdapterNotLoaded) and adapter:
-            log.debug("%s loads an adapter first: %s", url, refusal)
+        if status != 200 and isinstance(error := _error_of(status, data), AdapterNotLoaded) and adapter:
+            log.debug("%s must load an adapter first: %s", url, error)
             await self.load_adapter(url, adapter)
             status, data = await self._post(url, "generate", body)
         if status != 200:
-            raise _refusal(status, data)
+            raise _error_of(status, data)
         try:
             rows = orjson.loads(data)["meta_info"]["input_token_logprobs"][1:]
             if [row[1] for row in rows] != ids:
-                raise ValueError("other ids than those asked for")
+                raise ValueError("the response contains other ids than the request")
             return math.fsum(float(row[0]) for row in rows)
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, ValueError) as error:
-            raise EngineError(f"{url} gave no log-probs of the ids: {error!r}") from error
+            raise EngineError(f"{url}: the response has no log-probs of the ids: {error!r}") from error
 
     def abort(self, url: str, request_id: str) -> None:
-        """Asks an engine to abort a request whose client has gone. Does not wait for the reply."""
+        """Sends a request to abort a generation, in the background."""
         task = asyncio.get_running_loop().create_task(self._abort(url, request_id))
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
 
     async def _abort(self, url: str, request_id: str) -> None:
         try:
@@ -404,7 +429,7 @@ class EngineClient:
             ):
                 pass
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.info("abort of %s did not reach %s: %s", request_id, url, error)
+            log.info("cannot abort %s on %s: %s", request_id, url, error)
 
 
 async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
@@ -422,15 +447,18 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
         try:
             answer = answers.read(data)
         except orjson.JSONDecodeError as error:
-            raise EngineError(f"a chunk that is not JSON: {error}") from error
+            raise EngineError(f"the engine sent an event that is not JSON: {error}") from error
         except (KeyError, TypeError) as error:
-            raise EngineError(f"a chunk that is not an SGLang answer: {error!r}") from error
+            raise EngineError(
+                f"the engine sent an event that is not in SGLang's format: {error!r}"
+            ) from error
         if "error" in answer:
-            raise _refusal(answer["error"].get("code", 500), data[-1])
+            raise _error_of(answer["error"].get("code", 500), data[-1])
         yield answer
 
 
-def _refusal(status: int, body: bytes) -> ClientError | EngineError:
+def _error_of(status: int, body: bytes) -> ClientError | EngineError:
+    """Returns the error for the response of an engine with an error status."""
     code = None
     try:
         answer = orjson.loads(body)
@@ -442,8 +470,8 @@ def _refusal(status: int, body: bytes) -> ClientError | EngineError:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         message = body[:500].decode("utf-8", "replace")
-    if code == ADAPTER_NOT_LOADED or any(words in message for words in SGLANG_NOT_LOADED):
+    if code == ADAPTER_NOT_LOADED or any(text in message for text in SGLANG_NOT_LOADED):
         return AdapterNotLoaded(message)
     if status in REFUSED:
-        return ClientError(f"the engine refused the request: {message}")
+        return ClientError(f"the engine rejected the request: {message}")
     return EngineError(f"status {status}: {message}")

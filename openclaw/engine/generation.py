@@ -1,7 +1,7 @@
-"""Samples one answer: sends token ids, returns token ids and log-probs exactly as engines sampled them.
+"""Samples one answer: sends token ids, and returns token ids and log-probs exactly as engines sampled them.
 
-If an engine dies or is not ready, the generation waits and resumes from the ids it has, on the same engine or another
-one. Tokens already passed to the caller stay valid.
+If an engine fails or is not ready, the generation waits, and continues after the ids received so far, on the same
+engine or another one. Tokens that the caller has received stay valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """Parameters of one generation. `sampling` in SGLang's names, without max_new_tokens.
+    """Parameters of one generation.
 
     log_probs: whether to return log-probs of the sampled tokens; top_log_probs: number of best tokens to return.
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
@@ -53,7 +53,7 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """New tokens: ids [t], natural log-probs [t] and, if requested, the best (log-prob, id) pairs [t][k]."""
+    """New tokens: ids [t], log-probs [t] in nats and, if requested, the most likely (log-prob, id) pairs [t][k]."""
 
     ids: list[int]
     log_probs: list[float]
@@ -61,12 +61,19 @@ class Increment:
 
 
 class Generation:
-    """One answer being sampled. `ids`, `log_probs` and `spans` are exactly the engine's, over all attempts.
+    """One answer that is being sampled.
 
-    spans: [(weight version, start, end)] over `ids`, except ids of an engine that died before it reported a version.
-    finish_reason: "stop" or "length" once finished; matched: the stop id or string.
-    cached: prompt tokens that the engine had in its cache when the answer began.
-    affinity: generations with the same affinity (session) prefer the same engine.
+    Args:
+        affinity: session id; generations with the same value prefer the same engine.
+
+    Attributes:
+        ids: [T] sampled token ids of all attempts.
+        log_probs: [T] their log-probs in nats.
+        spans: [(weight version, start, end)] over `ids`. Ids of an engine that failed before it reported a version have
+            no span.
+        finish_reason: "stop" or "length" when the answer is complete; None before.
+        matched: stop id or stop string that ended the answer.
+        cached: number of prompt tokens that were in the engine's cache.
     """
 
     def __init__(self, engines: EngineClient, request: EngineRequest, affinity: str) -> None:
@@ -76,10 +83,10 @@ class Generation:
         self._urls = engines.preferred(affinity)
         self._attempt_start = 0
         self._may_call = request.call_id is not None and "json_schema" in request.sampling
-        """Whether the answer is sampled without the schema, as long as it is a tool call."""
+        """Whether the answer is sampled without the schema because it may be a tool call."""
         self._rid = request.id
         self._fixed_version: int | None = None
-        """Version of the adapter that answers, if the engine reports only the base model's version."""
+        """Version of the adapter that answers, for engines that report only the base model's version."""
         self._closed_spans: list[tuple[int, int, int]] = []
         self._open_spans: list[tuple[int, int, int]] = []
         self.ids: list[int] = []
@@ -89,19 +96,21 @@ class Generation:
         self.cached = 0
 
     def with_prompt(self, prompt_ids: list[int], room: int) -> Generation:
-        """Returns a new generation with the same parameters for another prompt; `room`: the most tokens it may
-        sample."""
+        """Returns a new generation for another prompt with the same parameters, of at most `room` tokens."""
         limit = min(self._request.max_new_tokens, room)
         request = replace(self._request, prompt_ids=prompt_ids, max_new_tokens=limit)
         return Generation(self._engines, request, self._affinity)
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
+        """Returns (weight version, start, end) of consecutive parts of `ids`."""
         return _merged(self._closed_spans + self._open_spans)
 
     async def run(self) -> AsyncGenerator[Increment, None]:
-        """Yields increments until the answer is complete. Raises ClientError if engines reject the request; retries
-        other failures until the caller stops."""
+        """Yields increments until the answer is complete.
+
+        Raises ClientError if an engine rejects the request. All other failures are retried until the caller stops.
+        """
         pause, attempt = FIRST_PAUSE_SECONDS, 0
         while self.finish_reason is None:
             url, before = self._urls[attempt % len(self._urls)], len(self.ids)
@@ -112,7 +121,7 @@ class Generation:
             except EngineError as error:
                 self._engines.restarts += 1
                 log.warning(
-                    "generation %s continues after %d tokens: %s", self._request.id, len(self.ids), error
+                    "generation %s is retried after %d tokens: %s", self._request.id, len(self.ids), error
                 )
                 self._end_of_attempt()
                 pause = FIRST_PAUSE_SECONDS if len(self.ids) > before else pause
@@ -137,7 +146,7 @@ class Generation:
                     self._finish(answer["meta_info"].get("finish_reason"))
                     done = self.finish_reason is not None
             if not done:
-                raise EngineError(f"{url} ended the stream before the answer was complete")
+                raise EngineError(f"{url}: the stream ended before the answer was complete")
         except EngineError:
             done = True
             raise
@@ -146,7 +155,7 @@ class Generation:
                 self._engines.abort(url, body["rid"])
 
     async def _answers(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Like `EngineClient.stream`, for the request's adapter; loads the adapter if the engine lacks it."""
+        """Yields the events of `EngineClient.stream` for the request's adapter, which is loaded first if necessary."""
         adapter = self._request.adapter
         assert adapter is not None
         counts = await self._engines.counts_adapters(url)
@@ -164,8 +173,8 @@ class Generation:
                 yield answer
 
     def _begin_with_schema(self) -> None:
-        """Drops the tokens of an answer that is no tool call; the next attempt follows the schema. It has another id,
-        because the engine may still run the first one."""
+        """Drops the tokens of an answer that is not a tool call, so that the next attempt follows the schema. That
+        attempt has another request id, because the engine may still run the first one."""
         self._may_call, self._rid = False, f"{self._rid}-schema"
         self.ids, self.log_probs, self._open_spans = [], [], []
 
@@ -179,7 +188,7 @@ class Generation:
             join = {"join_key": request.join_key, "join": request.repeated}
         if self.ids and "json_schema" in sampling:
             if url not in self._engines.joining:
-                message = "the engine ended within an answer that follows a schema, which cannot be resumed; ask again"
+                message = "the engine failed during an answer with response_format, which cannot be continued; retry"
                 raise ClientError(message, status=503, kind="server_error")
             join = {"resumed_tokens": len(self.ids)}
         ids = request.prompt_ids + self.ids if self.ids else request.prompt_ids
@@ -200,10 +209,10 @@ class Generation:
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:
-        """Returns the new part of an answer. Raises EngineError if the answer is inconsistent."""
+        """Adds the new tokens of an event, and returns them. Raises EngineError if the event is inconsistent."""
         have = len(self.ids) - self._attempt_start - answer[SKIPPED]
         if have < 0:
-            raise EngineError(f"{-have} ids of an answer are missing")
+            raise EngineError(f"the engine skipped {-have} ids of the answer")
         try:
             meta = answer["meta_info"]
             self._check_prompt(meta)
@@ -261,14 +270,14 @@ class Generation:
         if kind == "abort":
             status = finish.get("status_code")
             if status in REFUSED:
-                raise ClientError(f"the engine refused the request: {finish.get('message')}")
-            raise EngineError(f"aborted by the engine: {finish.get('message', 'no reason given')}")
+                raise ClientError(f"the engine rejected the request: {finish.get('message')}")
+            raise EngineError(f"the engine aborted the request: {finish.get('message', 'no reason given')}")
         self.finish_reason = "length" if kind == "length" else "stop"
         self.matched = finish.get("matched")
 
     def _end_of_attempt(self) -> None:
-        """Keeps the received tokens after an engine failed. The last id may be a stop id whose finish event was
-        lost."""
+        """Keeps the received tokens after a failure. The answer is complete if its last id is a stop id, or it has the
+        maximum length: only the finish event was lost."""
         self._closed_spans, self._open_spans = self.spans, []
         if self.ids and self.ids[-1] in self._request.stop_ids:
             self.finish_reason, self.matched = "stop", self.ids[-1]

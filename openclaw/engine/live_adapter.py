@@ -1,4 +1,4 @@
-"""Reads the live version of a trained adapter; the trainer records it in the run folder before engines get it."""
+"""Reads the live version of a trained adapter, which the trainer records in the run folder."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def home_of(run_dir: Path, name: str) -> Path:
 
 
 def live_adapter(run_dir: Path, name: str) -> Adapter:
-    """Returns the live version. If there is none, or it cannot be read now, the base model answers."""
+    """Returns the live version of an adapter; an adapter without weights if there is none, or it cannot be read."""
     home = home_of(run_dir, name)
-    new = Adapter(name, "", trained=True)
+    without_weights = Adapter(name, "", trained=True)
     try:
         content = json.loads((home / LIVE).read_text(encoding="utf-8"))
         folder, version = home / str(content["path"]), int(content["version"])
     except FileNotFoundError:
-        return new
+        return without_weights
     except (OSError, ValueError, KeyError, TypeError) as error:
-        log.error("the base model answers for adapter %r: %s cannot be read: %r", name, home / LIVE, error)
-        return new
+        log.error("cannot read %s, the base model answers for adapter %r: %r", home / LIVE, name, error)
+        return without_weights
     return Adapter(name, str(folder), version, trained=True)

@@ -1,7 +1,7 @@
-"""An engine that the gateway runs as its own subprocess and restarts when it dies.
+"""Runs an engine as a subprocess of the gateway, and restarts it when it exits.
 
-The trainer framework's launcher (`python -m slime.engines.launch`) starts it and prints one JSON line when it is
-ready; nothing of the framework is imported.
+The launcher of the trainer framework (`python -m slime.engines.launch`) starts the engine, and prints one JSON line
+when it is ready. This module imports no code of the framework.
 """
 
 from __future__ import annotations
@@ -30,14 +30,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 class EngineProcess:
-    """One engine on a free local port; `url` survives restarts, `pid` is None while it is down."""
+    """One engine on a local port.
+
+    Attributes:
+        url: base URL, the same after a restart.
+        pid: process id; None while the engine does not run.
+    """
 
     def __init__(self, command: list[str], port: int) -> None:
         self.command = [*command, "--host", "127.0.0.1", "--port", str(port)]
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.pid: int | None = None
-        self._last_words = ""
+        self._last_line = ""
 
     @classmethod
     def of(
@@ -49,7 +54,11 @@ class EngineProcess:
         port: int | None = None,
         max_loaded_adapters: int | None = None,
     ) -> EngineProcess:
-        """Returns the engine for a model folder, started by the framework's launcher; `port` None: any free one."""
+        """Returns an engine, not started yet, for the model in a folder.
+
+        Args:
+            port: None for any free port.
+        """
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
         command += ["--model-path", str(model_path), "--standby", standby]
         if context_length is not None:
@@ -59,19 +68,19 @@ class EngineProcess:
         return cls(command, free_port() if port is None else port)
 
     async def run(self) -> None:
-        """Keeps the engine running until cancelled. Raises ConfigError if the engine never became ready."""
+        """Keeps the engine running until cancelled. Raises ConfigError if it exits before it was ever ready."""
         pause, was_ready = FIRST_PAUSE_SECONDS, False
         while True:
             ready = await self._run_once()
             if not (ready or was_ready):
-                raise ConfigError(f"the engine did not start: {self._last_words or 'it printed nothing'}")
+                raise ConfigError(f"the engine did not start: {self._last_line or 'it printed no output'}")
             was_ready = True
             pause = FIRST_PAUSE_SECONDS if ready else min(pause * 2, LONGEST_PAUSE_SECONDS)
-            log.warning("the engine ended (%s); starting it again", self._last_words or "no message")
+            log.warning("the engine exited (%s); restarting it", self._last_line or "no output")
             await asyncio.sleep(pause)
 
     async def _run_once(self) -> bool:
-        """Runs the engine until it exits; returns whether it became ready."""
+        """Runs the engine until it exits. Returns whether it became ready."""
         process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -82,18 +91,18 @@ class EngineProcess:
         )
         assert process.stdout is not None and process.stderr is not None
         self.pid = process.pid
-        listening = asyncio.create_task(self._forward(process.stderr))
+        forwarding = asyncio.create_task(self._forward(process.stderr))
         try:
             ready = self._is_ready(await process.stdout.readline())
             while await process.stdout.read(CHUNK):
                 pass
             await process.wait()
-            await listening
+            await forwarding
             return ready
         finally:
             self.pid = None
             await _stop(process)
-            listening.cancel()
+            forwarding.cancel()
 
     def _is_ready(self, line: bytes) -> bool:
         if not line:
@@ -101,15 +110,17 @@ class EngineProcess:
         try:
             return "url" in orjson.loads(line)
         except (orjson.JSONDecodeError, TypeError) as error:
-            raise EngineError(f"the engine printed no ready line but {line[:200]!r}") from error
+            raise EngineError(
+                f"the engine printed {line[:200]!r} instead of its ready line (JSON)"
+            ) from error
 
     async def _forward(self, stream: asyncio.StreamReader) -> None:
-        """Copies the output in chunks, not lines: a progress bar has no line end, and an engine blocks if its pipe is
-        full."""
+        """Copies the engine's output to stderr. It is read in chunks instead of lines, because a progress bar has no
+        newline, and an engine blocks if its pipe is full."""
         while data := await stream.read(CHUNK):
             lines = data.decode("utf-8", "replace").splitlines()
-            self._last_words = next(
-                (line.strip() for line in reversed(lines) if line.strip()), self._last_words
+            self._last_line = next(
+                (line.strip() for line in reversed(lines) if line.strip()), self._last_line
             )
             sys.stderr.buffer.write(data)
             sys.stderr.flush()
@@ -129,7 +140,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Returns a function that makes the kernel kill the engine when the gateway dies (Linux only)."""
+    """Returns a function for the child process that makes the kernel end it when the gateway dies; None unless on
+    Linux."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)

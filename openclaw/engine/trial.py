@@ -1,4 +1,4 @@
-"""Requests that let an engine answer with weights other than the live ones."""
+"""Request for answers by a version other than the live one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """Prompts [T] each, the folder and number of the version that answers, and the most tokens of an answer."""
+    """Prompts, and the version that answers them.
+
+    Attributes:
+        version: number of the version.
+        folder: folder of its weights.
+        prompts: token ids [T] of each prompt.
+        max_new_tokens: largest number of tokens of an answer.
+    """
 
     version: int
     folder: str
@@ -16,6 +23,7 @@ class TrialRequest:
     max_new_tokens: int
 
     def body(self) -> dict[str, Any]:
+        """Returns the JSON body of the request."""
         return {
             "weight_version": str(self.version),
             "model_path": self.folder,

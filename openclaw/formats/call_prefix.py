@@ -1,4 +1,4 @@
-"""Incremental parser of a tool call's JSON: checks whether the text so far can still become a valid call."""
+"""Incremental JSON parser that checks whether a text can still become a valid tool call."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from enum import Enum, auto
 _SPACE = " \t\n\r"
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _LITERAL = re.compile(r"[-+.0-9A-Za-z]*")
-_NUMBER_BEGUN = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?")
+_NUMBER_PREFIX = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?")
 _WORDS = ("true", "false", "null")
 LONGEST_NUMBER = 4300
-"""Most digits that Python's own parser accepts."""
+"""Most characters of a number. Python's own parser rejects integers with more digits."""
 _ESCAPES = '"\\/bfnrt'
 
 
 class _Expect(Enum):
     VALUE = auto()
     ITEM = auto()
-    """Expects a value or the end of the list."""
+    """A value or the end of the list."""
     KEY = auto()
     MEMBER = auto()
-    """Expects a key or the end of the object."""
+    """A key or the end of the object."""
     COLON = auto()
     COMMA = auto()
-    """Expects a comma, or the end of the open value."""
+    """A comma, or the end of the list or object."""
     NOTHING = auto()
-    """The call's object is complete."""
+    """The object of the call is complete."""
 
 
 class CallPrefix:
-    """Checks text as it arrives. `arguments`: (start, end) of their value in the whole text, once it is complete.
+    """Checks the text of a call in parts.
 
     Args:
-        names: tools that a call may name; None: any.
+        names: tools that a call may name; None for any.
+
+    Attributes:
+        arguments: start and end of the value of `arguments` in the whole text; None until it is complete.
     """
 
     def __init__(self, names: frozenset[str] | None) -> None:
@@ -52,7 +55,7 @@ class CallPrefix:
         self.arguments: tuple[int, int] | None = None
 
     def add(self, text: str) -> bool:
-        """Appends text; returns whether it can still become a valid call."""
+        """Adds text. Returns whether the text so far can still become a valid call."""
         at = 0
         while at < len(text) and self._possible:
             if self._escape is not None:
@@ -85,13 +88,13 @@ class CallPrefix:
     def _in_escape(self, text: str, at: int) -> int:
         assert self._string is not None and self._escape is not None
         self._escape += text[at]
-        begun = self._escape
-        if begun[0] == "u":
-            self._possible = len(begun) == 1 or begun[-1] in "0123456789abcdefABCDEF"
+        escape = self._escape
+        if escape[0] == "u":
+            self._possible = len(escape) == 1 or escape[-1] in "0123456789abcdefABCDEF"
         else:
-            self._possible = begun in _ESCAPES
-        if begun[0] != "u" or len(begun) == 5:
-            self._string.append("\\" + begun)
+            self._possible = escape in _ESCAPES
+        if escape[0] != "u" or len(escape) == 5:
+            self._string.append("\\" + escape)
             self._escape = None
         return at + 1
 
@@ -99,13 +102,13 @@ class CallPrefix:
         match = _LITERAL.match(text, at)
         end = match.end() if match else at
         literal = self._literal = (self._literal or "") + text[at:end]
-        whole = end < len(text)
+        is_complete = end < len(text)
         if literal[:1].isalpha():
-            self._possible = literal in _WORDS if whole else any(w.startswith(literal) for w in _WORDS)
+            self._possible = literal in _WORDS if is_complete else any(w.startswith(literal) for w in _WORDS)
         else:
-            number = _NUMBER_BEGUN.fullmatch(literal) is not None and len(literal) <= LONGEST_NUMBER
-            self._possible = number and not (whole and not literal[-1].isdigit())
-        if whole:
+            number = _NUMBER_PREFIX.fullmatch(literal) is not None and len(literal) <= LONGEST_NUMBER
+            self._possible = number and not (is_complete and not literal[-1].isdigit())
+        if is_complete:
             self._literal = None
             self._end_value(self._read + end)
         return end
@@ -114,16 +117,16 @@ class CallPrefix:
         pieces, self._string = self._string or [], None
         outer = len(self._open) == 1
         if self._is_key:
-            self._key = _spelled(pieces) if outer else self._key
+            self._key = _decoded(pieces) if outer else self._key
             self._expect = _Expect.COLON
             return
         if outer and self._key == "name":
-            name = _spelled(pieces)
+            name = _decoded(pieces)
             self._possible = bool(name) and (self._names is None or name in self._names)
         self._end_value(end)
 
     def _structure(self, character: str, place: int) -> None:
-        """Handles one character between values."""
+        """Handles one character outside strings, numbers and words."""
         if character in _SPACE:
             return
         expect = self._expect
@@ -169,7 +172,8 @@ class CallPrefix:
             self.arguments = (self._start, end)
 
 
-def _spelled(pieces: list[str]) -> str | None:
+def _decoded(pieces: list[str]) -> str | None:
+    """Returns the value of a JSON string; None if it is invalid."""
     try:
         text: str = json.loads('"' + "".join(pieces) + '"')
     except ValueError:

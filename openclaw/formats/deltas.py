@@ -1,4 +1,4 @@
-"""Parts of a streamed answer: pieces of text, and tool calls in fragments."""
+"""Deltas, the parts of a streamed answer: text, and fragments of tool calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TextKind = Literal["content", "reasoning_content"]
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer's text, or of the reasoning before it."""
+    """A part of the answer's text or reasoning."""
 
     kind: TextKind
     text: str
@@ -21,7 +21,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """The start of a valid tool call. `id` is new."""
+    """The start of a valid tool call, with a new id."""
 
     name: str
     id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}", compare=False)
@@ -29,27 +29,27 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A piece of the JSON arguments of the call begun last, which was parsed completely and is valid."""
+    """A part of the JSON arguments of the last started call, which is known to be valid."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """The end of the call begun last: all of its arguments were sent."""
+    """The end of the last started call."""
 
 
 Delta = TextDelta | CallStart | CallArguments | CallEnd
 
 
 def json_text(value: object) -> str:
-    """Returns a JSON value as sendable text: lone surrogates, which JSON can spell, stay escaped."""
+    """Returns a value as JSON text that is valid Unicode: lone surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else json.dumps(value)
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a text has no lone surrogates: otherwise it cannot be sent or stored."""
+    """Returns whether a text can be encoded as UTF-8: it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,24 +58,24 @@ def is_unicode(text: str) -> bool:
 
 
 def whole_call(name: str, arguments: str) -> list[Delta]:
-    """Returns the deltas of a call that was parsed in one piece."""
+    """Returns the deltas of a complete call. `arguments` is JSON text."""
     return [CallStart(name), CallArguments(arguments), CallEnd()]
 
 
 class AnswerParser(Protocol):
-    """Converts sampled ids to deltas; their concatenation does not depend on how the ids are split."""
+    """Converts sampled ids to deltas. Concatenated, they do not depend on how the ids are split between calls."""
 
     stop_ids: frozenset[int]
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """Called once before the first ids: the prompt may have opened the reasoning, and tools define argument
-        types."""
+        """Sets the prompt, which may open the reasoning, and the tools of the request. Called once, before the first
+        ids."""
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
-        """Returns the deltas that these ids complete."""
+        """Adds sampled ids [t]. Returns the deltas that are certain now."""
 
     def finish(self) -> list[Delta]:
-        """Returns the last deltas. An unclosed tool call is returned as text."""
+        """Returns the last deltas, after the last id. An incomplete tool call is returned as text."""
 
     def reasoning_tokens(self) -> int:
-        """Returns the number of ids, of those fed so far, up to the end of the reasoning, with its markers."""
+        """Returns the number of ids of the reasoning so far, including its markers."""

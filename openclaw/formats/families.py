@@ -1,4 +1,4 @@
-"""The model families that can be served: how each writes conversations, by `model_type` of config.json."""
+"""The supported model families, by `model_type` in config.json: their renderers, parsers and markers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openclaw.formats.reparser import WholeFormat, WholeParser
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer
 
 TemplateOptions = bool | dict[str, Any]
-"""Whether the model thinks; or all template options that a client sets."""
+"""Whether reasoning is enabled, or a dictionary with all template options of a request."""
 
 BY_MODEL_TYPE = {
     "deepseek_v3": "deepseek-v3",
@@ -50,11 +50,12 @@ BY_MODEL_TYPE = {
     "qwen3_vl": "qwen3-vl",
     "qwen3_vl_moe": "qwen3-vl",
 }
-"""Renderer of the family's usual template."""
+"""Renderer by `model_type`."""
 TEMPLATE = "template"
-"""Instead of a renderer: the folder's own chat template, with tool calls in the format of Qwen and Hermes."""
+"""Name of the renderer that uses the chat template in the folder, with tool calls in the format of Qwen and Hermes."""
 _BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MODEL_RENDERER_MAP.items()}
-"""Models of one type with their own templates (DeepSeek R1, GLM-5.3, Qwen3.8, ...), identified by folder name."""
+"""Renderer by folder name, for models whose template differs from others of their type (DeepSeek R1, GLM-5.3, Qwen3.8,
+...)."""
 
 _THINKING_OPTIONS = ("enable_thinking", "thinking")
 _JSON_CALLS = ("qwen3", "qwen3-vl")
@@ -82,13 +83,18 @@ _MARKERS = (
     *("<|start|>", "<|end|>", "<|constrain|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "</assistant>"),
 )
-"""Special tokens of all families; a family has those in its tokenizer, and text may spell them."""
+"""Names of special tokens of all families. A family has those that are in its tokenizer; text may contain others."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family with one tokenizer. `parser(tools)` makes a parser for one answer; `renderer`: with default
-    options."""
+    """A model family with a tokenizer.
+
+    Attributes:
+        parser: creates a parser for one answer; its argument is whether tool calls are parsed.
+        renderer: renderer with reasoning enabled and otherwise default options.
+        stop_ids: ids that end an answer.
+    """
 
     name: str
     tokenizer: Tokenizer
@@ -98,8 +104,14 @@ class Family:
 
     @classmethod
     def of(cls, name: str, tokenizer: Tokenizer, template: FolderTemplate | None = None) -> Family:
-        """`template`: required for the name "template". Raises ConfigError if the tokenizer lacks the family's
-        special tokens."""
+        """Returns a family.
+
+        Args:
+            template: required if `name` is TEMPLATE.
+
+        Raises:
+            ConfigError: the tokenizer lacks special tokens of the family.
+        """
         renderer = make_renderer(name, tokenizer, True, template)
         stop = tuple(renderer.get_stop_token_ids())
         if name == "qwen3":
@@ -124,12 +136,16 @@ class Family:
 
     @property
     def call_id(self) -> int | None:
-        """Returns the token that starts each call; None if the family has no such token."""
-        has_one = self.name in _JSON_CALLS or self.name in _TAGGED_CALLS
-        return self.tokenizer.convert_tokens_to_ids("<tool_call>") if has_one else None
+        """Returns the id of the token with which each tool call begins; None if there is none."""
+        has_marker = self.name in _JSON_CALLS or self.name in _TAGGED_CALLS
+        return self.tokenizer.convert_tokens_to_ids("<tool_call>") if has_marker else None
 
     def forced_call(self, function: str | None) -> str | None:
-        """Returns the text that starts a call of this function, or any; None if the family has no such text."""
+        """Returns the text with which a call of a function begins; None if the family does not support it.
+
+        Args:
+            function: None for any function.
+        """
         if self.name in _JSON_CALLS:
             begin = '<tool_call>\n{"name": "'
             return begin if function is None else f'{begin}{function}", "arguments":'
@@ -140,7 +156,7 @@ class Family:
 
 
 def renderer_name(model_type: str, folder_name: str) -> str | None:
-    """Returns the renderer of a model; None for an unknown family."""
+    """Returns the name of a model's renderer; None for an unknown family."""
     return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
 
 
@@ -150,10 +166,11 @@ def make_renderer(
     options: TemplateOptions,
     template: FolderTemplate | None = None,
 ) -> Any:
-    """Returns a renderer of `renderers` with a request's template options; options that the template does not have
-    are ignored, as in any chat template.
+    """Returns a renderer with the template options of a request. Unknown options are ignored, as in chat templates.
 
-    Raises ClientError for a value that the template rejects, ConfigError for an unsuitable tokenizer.
+    Raises:
+        ClientError: the template rejects the value of an option.
+        ConfigError: the tokenizer is not of this family.
     """
     requested = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
     if template is not None:
@@ -165,19 +182,20 @@ def make_renderer(
         requested |= {
             option: thinking for option in _THINKING_OPTIONS if option in fields and option not in requested
         }
-    chosen = {option: value for option, value in requested.items() if option in fields}
+    supported = {option: value for option, value in requested.items() if option in fields}
     try:
-        return create_renderer(tokenizer, type(config)(**chosen))
+        return create_renderer(tokenizer, type(config)(**supported))
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise ClientError(f"chat_template_kwargs: {reason}", "chat_template_kwargs") from error
     except AssertionError as error:
-        raise ConfigError(f"{tokenizer.name_or_path}: not a {name} tokenizer: {error}") from error
+        raise ConfigError(
+            f"{tokenizer.name_or_path}: the tokenizer is not of the family {name}: {error}"
+        ) from error
 
 
 class _TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # `renderers` has no types
-    """A renderer over the folder's chat template. `options`: template variables besides messages and tools; unknown
-    ones are ignored."""
+    """A renderer that uses the chat template of a folder. `options`: further variables of the template."""
 
     def __init__(self, template: FolderTemplate, options: dict[str, Any]) -> None:
         calls = None not in template.convert_tokens_to_ids(["<tool_call>", "</tool_call>"])

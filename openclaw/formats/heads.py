@@ -1,9 +1,9 @@
-"""Caches the prompt ids of histories: the head of a conversation is not rendered and tokenized again.
+"""Cache of prompt ids, so that the beginning of a conversation is not rendered and tokenized again.
 
-The head of a request is its tools and its messages before the last question. Templates drop reasoning up to the last
-question, so a later question changes nothing of a head. Its ids are a prefix of every prompt that begins with the
-same messages and has a question after them, which is all that `KnownHeads` requires. `rendering` lists the families
-whose renderers do so; a test compares them.
+The head of a request consists of its tools and the messages before the last question of the user. For the families that
+`rendering` lists, templates remove reasoning only before the last question, so a later question does not change a head:
+its ids are a prefix of every prompt that begins with the same messages and has a question after them. A test compares
+cached and full renderings.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from openclaw.common.messages import text_of
 from openclaw.types import Message
 
 KEPT_BYTES = 8 << 20
-"""Most bytes of cached ids; a head of 12,000 tokens has 48 KB."""
+"""Most bytes of cached ids. A head of 12,000 tokens has 48 KB."""
 _ENTRY_BYTES = 250
 _DIGEST_BYTES = 16
 _FOLLOWS = ("user", "assistant")
-"""Roles that may follow a head: not a system prompt, and not a tool result that is rendered together with those
-before it."""
+"""Roles of the message after a cached head. System prompts are rendered at the beginning, and consecutive tool results
+together."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The cached rendering of a request's head.
+    """The cached part of a request's head.
 
-    key: of the whole head; question: number of its messages, which is the index of the last question. length: number of
-    cached messages; ids [T]: their ids.
+    Attributes:
+        key: cache key of the whole head.
+        question: index of the last question, which is the number of messages of the head.
+        length: number of messages whose ids are cached.
+        ids: [T] ids of these messages.
     """
 
     key: bytes
@@ -44,7 +47,7 @@ class Head:
 
 
 class KnownHeads:
-    """The most recently rendered heads. Thread-safe."""
+    """Cache of the most recently used heads, of at most `limit` bytes. Thread-safe."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
@@ -59,8 +62,14 @@ class KnownHeads:
         options: object,
         prefixes: Sequence[bytes] | None,
     ) -> Head | None:
-        """Returns the longest cached head of a request; of length 0 if there is none. `prefixes`: its `prefix_keys`.
-        Returns None if a request has no head, or contains values that JSON cannot represent."""
+        """Returns the longest cached prefix of a request's head; its `length` is 0 if none is cached.
+
+        Returns None if the request has no head, or its tools or options cannot be represented as JSON.
+
+        Args:
+            options: everything besides tools and messages that changes the ids.
+            prefixes: `prefix_keys` of the messages.
+        """
         question = _last_question(messages)
         if question < 1 or prefixes is None:
             return None
@@ -78,6 +87,7 @@ class KnownHeads:
         return Head(start + prefixes[question], question, 0, array("i"))
 
     def keep(self, key: bytes, ids: array[int]) -> None:
+        """Adds a head, and removes the least recently used ones over the limit."""
         with self._lock:
             if key not in self._ids:
                 self._ids[key] = ids
@@ -87,8 +97,8 @@ class KnownHeads:
 
 
 def _last_question(messages: Sequence[Message]) -> int:
-    """Returns the index of the last user text that no template can mistake for a tool's result; -1 if there is
-    none."""
+    """Returns the index of the last user message that is not a tool result in the format of Qwen's template; -1 if
+    there is none."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message["role"] == "user" and not text_of(message).lstrip().startswith("<tool_response>"):

@@ -1,10 +1,12 @@
-"""Incremental parser from sampled ids to reasoning, text and tool calls.
+"""Incremental parser of answers of the Qwen and Nemotron families: sampled ids to reasoning, text and tool calls.
 
-The format is that of the Qwen and Nemotron families: `<think>...</think>`, text, then `<tool_call>...</tool_call>`
-blocks (JSON in Qwen3, tags in later ones); markers are single tokens. The deltas do not depend on how the ids are
-split; together they equal what `renderers` parses from the whole, and invalid calls are text. Three things are held
-back until more ids arrive: white space (trimmed at the end), a tool call inside reasoning (a later `</think>` makes
-it part of the reasoning), and a call that can still become valid.
+The format is `<think>...</think>`, text, then `<tool_call>...</tool_call>` blocks, with JSON in Qwen3 and tags in later
+models. Each marker is one token.
+
+The deltas do not depend on how the ids are split. Together they equal the result of `renderers` for the whole answer,
+except that invalid calls are text. Three things are held back until more ids arrive: white space, which is trimmed at
+the end; a tool call inside reasoning, which a later `</think>` makes part of the reasoning; and a call that can still
+become valid.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from openclaw.formats.tool_calls import CallReader, JsonReader, WholeReader, nam
 
 @dataclass(frozen=True)
 class Qwen3Format:
-    """Marker ids of Qwen3's answers."""
+    """Token ids of the markers in answers of the Qwen family."""
 
     think: int
     think_end: int
@@ -32,7 +34,7 @@ class Qwen3Format:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, stop: Iterable[int]) -> Qwen3Format:
-        """Raises ConfigError when the tokenizer lacks a marker."""
+        """Returns the marker ids of a tokenizer. Raises ConfigError if it lacks a marker."""
         return cls(
             think=tokenizer.token_id("<think>"),
             think_end=tokenizer.token_id("</think>"),
@@ -43,34 +45,34 @@ class Qwen3Format:
 
 
 ReadCall = Callable[[list[int], list[dict[str, Any]] | None], Any]
+"""Parses the ids of a call, given the tools of the request, to a response of `renderers`."""
 
 OPEN_THOUGHT_IDS = 3
-"""Largest distance, in ids, of a template's own `<think>` from the prompt's end."""
+"""Number of ids at the end of the prompt in which the template may have written `<think>`."""
 
 
 class _State(Enum):
     START = auto()
-    """Only white space so far: a `<think>` would open the reasoning."""
+    """Only white space so far; a `<think>` would open the reasoning."""
     REASONING = auto()
     HELD_TOOL = auto()
-    """A tool call inside reasoning: the following text decides whether it is part of the reasoning."""
+    """In a tool call inside reasoning. It is part of the reasoning if `</think>` follows."""
     CONTENT = auto()
     TOOL = auto()
-    """Inside a call that can still become valid."""
-    UNSOUND = auto()
-    """Inside an invalid call: text up to its end marker."""
+    """In a call that can still become valid."""
+    INVALID_TOOL = auto()
+    """In an invalid call, which is text up to its end marker."""
     AFTER_TOOL = auto()
-    """Text between and after valid calls is discarded."""
+    """After a valid call; text between and after calls is discarded."""
     DONE = auto()
 
 
 class Qwen3StreamParser:
-    """Converts ids to deltas.
+    """Converts sampled ids to deltas, see `AnswerParser`.
 
     Args:
-        tools: whether tool calls are parsed; without, their markup is text.
-        read_call: parses calls in another format than JSON: (ids of a call, tools of the request) to `renderers`'
-            parsed response.
+        tools: whether tool calls are parsed; otherwise their markup is text.
+        read_call: parser of calls that are not JSON; None for JSON.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Qwen3StreamParser:
         self._text = TrimmedText()
         self._held: list[int] = []
         self._read_call = read_call
-        self._known: list[dict[str, Any]] | None = None
+        self._request_tools: list[dict[str, Any]] | None = None
         self._call: CallReader
         self._block: list[int] = []
         self._deltas: list[Delta] = []
@@ -92,8 +94,9 @@ class Qwen3StreamParser:
         self.stop_ids = form.stop
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
-        """If the prompt's end opened the reasoning, the answer begins inside it."""
-        self._known = tools
+        """Sets the prompt and the tools of the request. If the prompt ends with an open `<think>`, the answer begins
+        with reasoning."""
+        self._request_tools = tools
         if self._form.think in prompt_ids[-OPEN_THOUGHT_IDS:]:
             tail = list(prompt_ids[-OPEN_THOUGHT_IDS:])
             if self._form.think_end not in tail[tail.index(self._form.think) :]:
@@ -116,30 +119,30 @@ class Qwen3StreamParser:
         return self._take()
 
     def _text_until(self, ids: Sequence[int], at: int) -> int:
-        """Returns the end of the plain text that begins at `at` and does not affect how later ids are parsed."""
+        """Returns the end of the ids without markers that begin at `at`; `at` if they must be parsed one by one."""
         if self._state is _State.CONTENT or self._state is _State.REASONING:
             while at < len(ids) and ids[at] not in self._markers:
                 at += 1
         return at
 
     def finish(self) -> list[Delta]:
-        """Returns the last deltas. An unclosed tool call is returned as text."""
+        """Returns the last deltas. An incomplete tool call is returned as text."""
         self._end()
         return self._take()
 
     def reasoning_tokens(self) -> int:
-        """Returns the number of ids that were read as reasoning, with its markers."""
+        """Returns the number of ids of the reasoning so far, including its markers."""
         return self._reasoning_tokens
 
     def _end(self) -> None:
-        if self._state is _State.HELD_TOOL:  # no </think> followed, so the first call had ended the reasoning
+        if self._state is _State.HELD_TOOL:  # without a </think>, the first call ends the reasoning
             held, self._held = self._held, []
             self._close_text("reasoning_content")
             self._state = _State.AFTER_TOOL
             for token in held:
                 self._step(token)
         if self._state is _State.TOOL:
-            self._spell_block()
+            self._block_to_text()
         if self._state is _State.REASONING:
             self._close_text("reasoning_content")
         else:
@@ -162,8 +165,8 @@ class Qwen3StreamParser:
             self._open_call()
         elif state is _State.TOOL:
             self._tool(token)
-        elif state is _State.UNSOUND:
-            self._unsound(token)
+        elif state is _State.INVALID_TOOL:
+            self._invalid_tool(token)
 
     def _start(self, token: int) -> None:
         if token == self._form.think and self._text.is_blank():
@@ -202,18 +205,18 @@ class Qwen3StreamParser:
         self._state = _State.TOOL
 
     def _new_call(self) -> CallReader:
-        read, known, names = self._read_call, self._known, names_of(self._known)
+        read, tools, names = self._read_call, self._request_tools, names_of(self._request_tools)
         if read is None:
             return JsonReader(self._bytes, names)
         begin, end = self._form.tool_call, self._form.tool_call_end
-        return WholeReader(lambda ids: read(ids, known), begin, end, names)
+        return WholeReader(lambda ids: read(ids, tools), begin, end, names)
 
     def _tool(self, token: int) -> None:
         self._block.append(token)
         if token != self._form.tool_call_end:
             if not self._call.add(token):
-                self._spell_block()
-                self._state = _State.UNSOUND
+                self._block_to_text()
+                self._state = _State.INVALID_TOOL
             return
         call = self._call.close()
         if call:
@@ -221,16 +224,16 @@ class Qwen3StreamParser:
             self._deltas += call
             self._state = _State.AFTER_TOOL
         else:
-            self._spell_block()
+            self._block_to_text()
             self._state = _State.CONTENT
 
-    def _unsound(self, token: int) -> None:
+    def _invalid_tool(self, token: int) -> None:
         self._add_text("content", token)
         if token == self._form.tool_call_end:
             self._state = _State.CONTENT
 
-    def _spell_block(self) -> None:
-        """The call so far is invalid: its tokens become text."""
+    def _block_to_text(self) -> None:
+        """Adds the tokens of an invalid call as text."""
         block, self._block = self._block, []
         for token in block:
             self._add_text("content", token)
@@ -264,7 +267,7 @@ class Qwen3StreamParser:
 
 
 class TrimmedText:
-    """Decodes bytes to text without outer white space; holds back trailing white space and incomplete characters."""
+    """Decodes UTF-8 incrementally and strips the text. Trailing white space and incomplete characters are held back."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -272,13 +275,15 @@ class TrimmedText:
         self.started = False
 
     def is_blank(self) -> bool:
-        """Returns whether there is only white space so far."""
+        """Returns whether the text so far is empty or white space."""
         return not self.started and self._decoder.getstate()[0] == b""
 
     def add(self, data: bytes) -> str:
+        """Adds bytes. Returns the text that is certain now."""
         return self._visible(self._decoder.decode(data))
 
     def close(self) -> str:
+        """Returns the rest of the text."""
         return self._visible(self._decoder.decode(b"", final=True))
 
     def _visible(self, text: str) -> str:
@@ -291,5 +296,5 @@ class TrimmedText:
         if not body:
             self._space += text
             return ""
-        shown, self._space = self._space + body, text[len(body) :]
-        return shown
+        visible, self._space = self._space + body, text[len(body) :]
+        return visible

@@ -1,5 +1,7 @@
-"""Imports the package `renderers` without its client, which imports OpenAI's SDK: this saves a quarter of a gateway's
-start time, and 14 MB."""
+"""Imports the package `renderers` without its client, which imports OpenAI's SDK.
+
+This saves a quarter of the gateway's start time, and 14 MB of memory.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ CLIENT = "renderers.client"
 
 
 class Placeholder(ModuleType):
-    """Replaces the client, whose errors the package exports, during the import. They are never raised."""
+    """Stands in for the client module during the import. The package exports its error classes, which are never
+    raised."""
 
     def __getattr__(self, name: str) -> type[Exception]:
         if name.startswith("__"):
@@ -29,7 +32,7 @@ class Placeholder(ModuleType):
 
 @contextmanager
 def without_client() -> Iterator[None]:
-    """Code that imports the client later gets the real one."""
+    """Replaces the client module inside the context. Code that imports it later gets the real one."""
     if "renderers" in sys.modules or "openai" in sys.modules:
         yield
         return

@@ -1,7 +1,7 @@
-"""Messages to prompt ids, and the parser of the answer, for the model family named in config.json.
+"""Renders messages to prompt ids, and creates parsers of answers, for the model family in config.json.
 
-The package `renderers` renders (the ids of a chat template, without transformers). If no message was edited, the
-prompt of the next turn is the last turn's own ids, prompt and completion, followed by the new messages.
+The package `renderers` renders the ids of chat templates, without transformers. If a client sends the history back
+unchanged, the next prompt consists of the ids of the last turn (prompt and completion) and of the new messages.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
 from openclaw.types import Message, PlacedPicture
 
 KEPT_RENDERERS = 16
-_STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
-"""Renderers that never inspect the ids of a text (checked in their code, and by a test)."""
-_HEADS = ("qwen3", "qwen3.5", "qwen3.6")
-"""Renderers among these that write a head as described in `heads`. Qwen3.8's is not: it adds a system prompt if there
+"""Most cached renderers, one for each set of template options."""
+_WITH_PIECES = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
+"""Renderers that never inspect the ids of a text, so that PieceTokenizer works. A test checks this."""
+_WITH_HEADS = ("qwen3", "qwen3.5", "qwen3.6")
+"""Renderers whose output allows caching as described in `heads`. Qwen3.8's does not: it adds a system prompt if there
 is none."""
 
 
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
-"""By renderer: a token that every model folder of the family has, whatever its model_type."""
+"""By renderer: a token that all models of the family have, but not all models with its model_type."""
 
 
 class RawPrompt(dict[str, Any]):
-    """A plain prompt in ids, as the only message of a request. Stored like any message, it is a user message with
+    """A text prompt with its ids [T], the only message of its request. It is stored as a user message with
     `"format": "raw"`."""
 
     def __init__(self, text: str, ids: list[int]) -> None:
@@ -59,7 +60,13 @@ class RawPrompt(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The files of a Hugging Face model folder that the gateway reads. Raises ConfigError if it is not one."""
+    """Properties of a Hugging Face model folder.
+
+    Attributes:
+        renderer: name of the renderer, or TEMPLATE for the folder's own chat template.
+        context_length: tokens.
+        temperature: default temperature; None if the folder has none.
+    """
 
     path: Path
     renderer: str
@@ -68,19 +75,20 @@ class ModelFolder:
 
     @classmethod
     def read(cls, path: Path) -> ModelFolder:
+        """Returns the properties of a folder. Raises ConfigError if it is not a model that can be served."""
         config = _json(path / "config.json")
         if config is None:
             raise ConfigError(
-                f"{path} is not a model: it has no readable config.json; give a Hugging Face folder"
+                f"{path} is not a model: it has no readable config.json; use a Hugging Face model folder"
             )
         model_type = str(config.get("model_type"))
         renderer = renderer_name(model_type, path.resolve().name)
         if renderer is None or not _has_tokens_of(renderer, path):
             if not has_template(path):
-                known = ", ".join(sorted(BY_MODEL_TYPE))
+                supported = ", ".join(sorted(BY_MODEL_TYPE))
                 raise ConfigError(
-                    f"{path}: model_type {model_type!r} cannot be served: it has no chat template, and is none of "
-                    f"{known}. A base model has none; use its chat (instruct) variant"
+                    f"{path}: the folder has no chat template, and model_type {model_type!r} is none of {supported}. "
+                    "Base models have no chat template; use the chat (instruct) variant"
                 )
             renderer = TEMPLATE
         text_config = config.get("text_config")
@@ -104,8 +112,8 @@ class ChatFormat:
         self.fingerprint = f"{self.family.name}:renderers-{version('renderers')}:" + _template_hash(
             folder.path
         )
-        self._pieces = PieceTokenizer(tokenizer) if self.family.name in _STRING_TOGETHER else None
-        self._heads = KnownHeads() if self.family.name in _HEADS else None
+        self._pieces = PieceTokenizer(tokenizer) if self.family.name in _WITH_PIECES else None
+        self._heads = KnownHeads() if self.family.name in _WITH_HEADS else None
         self._renderers = OrderedDict({(json.dumps(True), False): self.family.renderer})
         self._lock = threading.Lock()
 
@@ -117,9 +125,16 @@ class ChatFormat:
         most: int | None = None,
         head: Head | None = None,
     ) -> list[int]:
-        """Returns prompt ids [T], up to the start of the answer. `head`: result of `known_head` for this request.
-        Raises ClientError for options that the template rejects, TooManyTokens if its texts have more than `most`
-        tokens."""
+        """Returns prompt ids [T], up to the start of the answer.
+
+        Args:
+            most: largest number of tokens; None for no limit.
+            head: result of `known_head` for this request; None to render everything.
+
+        Raises:
+            ClientError: the chat template rejects the messages or options.
+            TooManyTokens: the texts have more than `most` tokens.
+        """
         if isinstance(messages[0], RawPrompt):
             return list(messages[0].ids)
         if head is not None and head.length:
@@ -155,15 +170,18 @@ class ChatFormat:
         options: TemplateOptions,
         prefixes: Sequence[bytes] | None,
     ) -> Head | None:
-        """Returns the cached rendering of a request's head, for `render`; None if heads are not cached. `prefixes`:
-        `prefix_keys` of the messages."""
+        """Returns the cached rendering of the beginning of a request, for `render`; None if it cannot be cached.
+
+        Args:
+            prefixes: `prefix_keys` of the messages.
+        """
         if self._heads is None or isinstance(messages[0], RawPrompt):
             return None
         return self._heads.find(messages, tools or None, [options, self.tokenizer.text_is_plain], prefixes)
 
     def _with_head(self, head: Head, rendered: Any) -> list[int]:
-        """Returns all ids of a request whose messages after its head were rendered; the ids up to the last question
-        are cached for later requests."""
+        """Returns the ids [T] of a request from a cached head and the rendered messages after it. The ids before the
+        last question are cached for later requests."""
         assert self._heads is not None
         entries, length = rendered.token_ids, head.question - head.length
         if not length:
@@ -174,7 +192,7 @@ class ChatFormat:
         return longer.tolist() + spelled_out(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
-        """Returns the ids [T] of a finished conversation, without the start of another answer."""
+        """Returns the ids [T] of a complete conversation, without the start of another answer."""
         return list(self._renderer(False).render_ids(list(messages), tools=None, add_generation_prompt=False))
 
     def bridge(
@@ -200,7 +218,7 @@ class ChatFormat:
         return [] if self.pictures is None else self.pictures.placed(prompt_ids, parts_of(messages))
 
     def parser(self, tools: bool) -> AnswerParser:
-        """Returns a parser for one answer; `tools`: whether it may call tools."""
+        """Returns a parser for one answer. `tools`: whether the request has tools."""
         return self.family.parser(tools)
 
     def _renderer(self, options: TemplateOptions, pieces: bool = False) -> Any:
@@ -227,18 +245,17 @@ def renderable(message: Message) -> Message:
 
 
 def _has_tokens_of(renderer: str, path: Path) -> bool:
-    """Returns False for a folder whose type is known but whose tokens are another family's: many models are of type
-    llama and use ChatML."""
+    """Returns whether a folder has the tokens of its renderer's family. Many models of type llama use ChatML instead."""
     if renderer not in _FIRST_TOKEN:
         return True
     try:
         return f'"{_FIRST_TOKEN[renderer]}"' in (path / "tokenizer.json").read_text()
     except OSError:
-        return True  # reading the tokenizer raises the error later
+        return True  # Tokenizer raises the error
 
 
 def _template_hash(path: Path) -> str:
-    """Returns the hash of the model's chat template, so that stored turns show when it changed."""
+    """Returns the hash of the chat template, which is stored with turns to detect changes."""
     template = path / "chat_template.jinja"
     if template.is_file():
         text = template.read_text()

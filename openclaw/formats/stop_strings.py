@@ -1,4 +1,4 @@
-"""Removes stop strings from an answer, including partial ones."""
+"""Ends a streamed answer at its first stop string."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from openclaw.formats.deltas import Delta, TextDelta
 
 
 class StopStrings:
-    """Cuts the answer at the first of several stop strings, and holds back text that may be the beginning of one.
+    """Cuts an answer before the first stop string, and holds back text that may be the beginning of one.
 
-    The engine stops at a match too, but later than text may be sent.
+    The engine stops at a match too, but by then its text would already be sent.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -19,23 +19,27 @@ class StopStrings:
         self._stopped = False
 
     def filter(self, deltas: list[Delta]) -> list[Delta]:
-        """Returns the deltas that certainly precede any stop string."""
-        shown: list[Delta] = []
+        """Returns the deltas that are certainly not part of a stop string, and come before any."""
+        released: list[Delta] = []
         for delta in deltas:
             if self._stopped:
                 break
             if isinstance(delta, TextDelta):
-                shown += self._text(delta)
+                released += self._text(delta)
             else:
-                shown += [*self._release(), delta]
-        return shown
+                released += [*self._release(), delta]
+        return released
 
     def finish(self, matched: str | None) -> list[Delta]:
-        """Returns the text that was held back, up to the stop string that the engine matched, if any."""
-        shown = self._release()
-        if matched and shown and matched.startswith(shown[0].text):
+        """Returns the text that was held back, unless it is the beginning of the stop string that the engine matched.
+
+        Args:
+            matched: stop string that ended the answer; None if there is none.
+        """
+        held = self._release()
+        if matched and held and matched.startswith(held[0].text):
             return []
-        return list(shown)
+        return list(held)
 
     def _text(self, delta: TextDelta) -> list[TextDelta]:
         before: list[TextDelta] = []
@@ -53,7 +57,7 @@ class StopStrings:
         return [*before, TextDelta(delta.kind, text)] if text else before
 
     def _split(self, text: str) -> tuple[str, str]:
-        """Returns (certain text, possible beginning of a stop string)."""
+        """Splits off the longest end of a text that may be the beginning of a stop string."""
         longest = max(len(stop) for stop in self._stops) - 1
         for start in range(max(0, len(text) - longest), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""A conversation that uses all features of a chat template, to detect whether a change alters its ids."""
+"""Conversations that use all features of a chat template, to detect whether a setting changes their ids."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat
 
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.txt"}'}}
-_ASKED: list[dict[str, Any]] = [
+_REQUEST: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Read a.txt."},
 ]
 _CONVERSATIONS: tuple[list[dict[str, Any]], ...] = (
-    _ASKED,
+    _REQUEST,
     [
-        *_ASKED,
+        *_REQUEST,
         {"role": "assistant", "content": "Hm.", "reasoning_content": "It is a file.", "tool_calls": [_CALL]},
         {"role": "tool", "content": "42", "tool_call_id": "call_1", "name": "read"},
     ],
-    [*_ASKED, {"role": "assistant", "content": "No."}, {"role": "user", "content": "Why?"}],
+    [*_REQUEST, {"role": "assistant", "content": "No."}, {"role": "user", "content": "Why?"}],
 )
 _TOOLS = [
     {
@@ -34,8 +34,8 @@ _TOOLS = [
 
 
 def probe(chat_format: ChatFormat) -> list[list[int]]:
-    """Returns prompt ids of the conversations with and without tools and thinking, except those that the template
-    rejects."""
+    """Returns the prompt ids [T] of each conversation, with and without tools and reasoning; [] for those that the
+    template rejects."""
     rendered = []
     for messages in _CONVERSATIONS:
         for tools in (None, _TOOLS):

@@ -1,8 +1,8 @@
-"""Parses a tool call from its tokens, and checks early whether it can still become valid.
+"""Parses tool calls from tokens, and detects early that a call is invalid.
 
-A call is valid if it is complete, is JSON in its family's format, names a tool of the request, and has an object as
-its arguments. Clients execute calls that they receive and cannot take a part back, so only valid calls are sent as
-calls. Everything else is sent as text.
+A call is valid if it is complete, in the format of its family, names a tool of the request, and its arguments are a
+JSON object. Clients execute the calls that they receive, and a streamed part cannot be taken back. Therefore only valid
+calls are sent as calls; invalid ones are sent as text.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from openclaw.formats.deltas import Delta, is_unicode, json_text, whole_call
 
 
 class CallReader(Protocol):
-    """Parser of one call. Tokens are those between its markers."""
+    """Parses one call from the tokens between its markers."""
 
     def add(self, token: int) -> bool:
-        """Adds a token; returns whether the call can still become valid."""
+        """Adds a token. Returns whether the call can still become valid."""
 
     def close(self) -> list[Delta]:
-        """Returns the call after its end marker; [] if it is invalid."""
+        """Ends the call. Returns its deltas; [] if it is invalid."""
 
 
 class JsonReader:
-    """Parser of a call that is a JSON object, checked incrementally."""
+    """Parses a call that is a JSON object, and checks it incrementally."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], names: frozenset[str] | None) -> None:
         self._bytes = token_bytes
@@ -37,18 +37,20 @@ class JsonReader:
         self._prefix = CallPrefix(names)
 
     def add(self, token: int) -> bool:
+        """See `CallReader.add`."""
         return self._read(self._decoder.decode(self._bytes(token)))
 
     def close(self) -> list[Delta]:
+        """See `CallReader.close`. The arguments are returned as the model wrote them."""
         if not self._read(self._decoder.decode(b"", final=True)):
             return []
         text = "".join(self._pieces)
         call = _loads(text)
         if not isinstance(call, dict) or not _is_name(call.get("name"), self._names):
             return []
-        call_arguments, spelled = call.get("arguments"), self._prefix.arguments
-        written = text[slice(*spelled)] if isinstance(call_arguments, dict) and spelled else call_arguments
-        arguments = _argument_text(written)
+        value, position = call.get("arguments"), self._prefix.arguments
+        verbatim = text[slice(*position)] if isinstance(value, dict) and position else value
+        arguments = _argument_text(verbatim)
         return [] if arguments is None else whole_call(call["name"], arguments)
 
     def _read(self, text: str) -> bool:
@@ -57,11 +59,13 @@ class JsonReader:
 
 
 class WholeReader:
-    """Parser of a call in any other format: the family's own parser gets it when it is complete.
+    """Parses a call in another format when it is complete, with the parser of its family.
 
     Args:
-        parse: ids of a call, markers included, to `renderers`' parsed response.
-        begin, end: the markers.
+        parse: converts the ids of a call, including its markers, to a parsed response of `renderers`.
+        begin: id of the marker before a call.
+        end: id of the marker after a call.
+        names: tools that a call may name; None for any.
     """
 
     def __init__(
@@ -73,30 +77,32 @@ class WholeReader:
         self._names = names
 
     def add(self, token: int) -> bool:
+        """See `CallReader.add`. Returns True, because only complete calls are checked."""
         self._ids.append(token)
         return True
 
     def close(self) -> list[Delta]:
-        calls, unsound = calls_of(self._parse([*self._ids, self._end]), self._names)
-        return [] if unsound else [delta for call in calls for delta in whole_call(*call)]
+        """See `CallReader.close`."""
+        calls, invalid = calls_of(self._parse([*self._ids, self._end]), self._names)
+        return [] if invalid else [delta for call in calls for delta in whole_call(*call)]
 
 
 def names_of(tools: list[dict[str, Any]] | None) -> frozenset[str] | None:
-    """Returns the allowed tool names; None, which allows any, if the tools are unknown."""
+    """Returns the names of tools; None, which allows any name, if the tools are unknown."""
     return None if tools is None else frozenset(tool["function"]["name"] for tool in tools)
 
 
 def calls_of(parsed: Any, names: frozenset[str] | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns the calls from a parsed response of `renderers`: (name, JSON text of the arguments) of each valid call,
-    and the text of each invalid one."""
-    sound, unsound = [], []
+    """Returns the calls in a parsed response of `renderers`: name and JSON arguments of the valid ones, and the text of
+    the invalid ones."""
+    valid, invalid = [], []
     for call in parsed.tool_calls:
         arguments = _argument_text(call.arguments) if call.status == "ok" else None
         if arguments is not None and is_unicode(arguments) and _is_name(call.name, names):
-            sound.append((call.name, arguments))
+            valid.append((call.name, arguments))
         else:
-            unsound.append(call.raw)
-    return sound, unsound
+            invalid.append(call.raw)
+    return valid, invalid
 
 
 def _is_name(name: object, names: frozenset[str] | None) -> bool:
@@ -106,7 +112,7 @@ def _is_name(name: object, names: frozenset[str] | None) -> bool:
 
 
 def _argument_text(arguments: object) -> str | None:
-    """Returns the arguments as JSON text, unchanged if the model wrote text; None unless they are an object."""
+    """Returns arguments as JSON text, unchanged if they are text; None if they are not a JSON object."""
     if isinstance(arguments, str):
         return arguments if is_unicode(arguments) and isinstance(_loads(arguments), dict) else None
     if arguments is None:
@@ -115,7 +121,7 @@ def _argument_text(arguments: object) -> str | None:
 
 
 def _loads(text: str) -> Any:
-    """Returns a JSON value; None for invalid JSON, including NaN and Infinity."""
+    """Returns the value of a JSON text; None if it is invalid, or contains NaN or Infinity."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):

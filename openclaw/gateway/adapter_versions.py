@@ -1,7 +1,7 @@
-"""Numbers the versions of an adapter, stable over restarts: the same weights keep the same number.
+"""Version numbers of adapters in folders. The same weights keep the same number after a restart.
 
-`adapters.json` next to the buffer, or in the run folder if the buffer is a database server, lists the digests of each
-adapter's versions in order.
+The number is the index of the adapter's digest in `adapters.json`. This file is next to the buffer, or in the run
+folder if the buffer is a database server.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def adapters_of(settings: Settings) -> dict[str, Adapter]:
-    """Returns the configured adapters by name, with their versions; records new versions.
+    """Returns the configured adapters by name, with their versions. New versions are recorded in `adapters.json`.
 
     Raises:
-        ConfigError: a folder without an adapter, or a file of versions that cannot be read or written.
+        ConfigError: a folder contains no adapter, or `adapters.json` cannot be read or written.
     """
     digests = {name: digest(folder) for name, folder in settings.adapters.items()}
     place = settings.rl_buffer_dir or settings.run_dir
     if not digests or place is None or settings.buffer is None:
         return {name: Adapter(name, str(folder)) for name, folder in settings.adapters.items()}
-    versions = _noted(Path(place) / FILE, digests)
+    versions = _record(Path(place) / FILE, digests)
     return {name: Adapter(name, str(folder), versions[name]) for name, folder in settings.adapters.items()}
 
 
 def digest(folder: Path) -> str:
-    """Returns the digest of an adapter's weights and configuration. Raises ConfigError."""
+    """Returns the hex digest of an adapter's weights and configuration. Raises ConfigError if a file is missing."""
     hasher = hashlib.blake2b(digest_size=16)
     try:
         for name in (CONFIG, WEIGHTS):
@@ -49,8 +49,8 @@ def digest(folder: Path) -> str:
     return hasher.hexdigest()
 
 
-def _noted(file: Path, digests: Mapping[str, str]) -> dict[str, int]:
-    """Returns the version of each adapter; records new ones."""
+def _record(file: Path, digests: Mapping[str, str]) -> dict[str, int]:
+    """Adds new digests to the file. Returns the version of each adapter."""
     try:
         known: dict[str, list[str]] = json.loads(file.read_text()) if file.is_file() else {}
         before = json.dumps(known)
@@ -60,5 +60,5 @@ def _noted(file: Path, digests: Mapping[str, str]) -> dict[str, int]:
         if json.dumps(known) != before:
             write_json(file, known)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{file} cannot be used: {error}") from error
+        raise ConfigError(f"cannot read or write {file}: {error}") from error
     return {name: known[name].index(one) for name, one in digests.items()}

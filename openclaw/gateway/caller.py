@@ -1,4 +1,4 @@
-"""Metadata of a request: session, person, turn type, consent to training, and the key that identifies the request."""
+"""Metadata of a request: session, person, turn type, consent to training, and the digest that identifies retries."""
 
 from __future__ import annotations
 
@@ -19,36 +19,46 @@ from openclaw.store.rights import NAMELESS, Asker, asker_of
 from openclaw.types import ENVIRONMENT, Source
 
 LONGEST_NAME = 256
-"""Most characters of a session id or a person's name."""
+"""Most characters of an id of a session, group or task, or of a person's name."""
 _NO = frozenset({"0", "false", "no", "off"})
 PERSON_HEADER = "openclaw-person"
+"""Header with the name of the client's key. The server sets it, and removes one that the client sent."""
 PEER_HEADER = "openclaw-peer"
-"""Header set by this server: the name of the client's key, and its address. Headers of these names from a client are
-removed."""
+"""Header with the client's address. The server sets it, and removes one that the client sent."""
 
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Identifies a request; `repeated`: the client marked it as a retry."""
+    """Identifies all attempts of one request. `repeated`: whether the client marked this attempt as a retry."""
 
     digest: bytes
     repeated: bool
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: Mapping[str, object], scope: str | None) -> RequestKey:
-        """Returns the key of a request; all attempts of one request have the same address, key, session and body."""
-        name = headers.get("idempotency-key", "")
-        who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
-        counted = headers.get("x-stainless-retry-count", "0")
-        digest = hashlib.blake2b(orjson.dumps([who, body]), digest_size=16).digest()
-        return cls(digest, bool(name) or counted not in ("", "0"))
+        """Returns the key of a request, from its client key, address, idempotency key, session and body."""
+        idempotency_key = headers.get("idempotency-key", "")
+        sender = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), idempotency_key, scope]
+        retry_count = headers.get("x-stainless-retry-count", "0")
+        digest = hashlib.blake2b(orjson.dumps([sender, body]), digest_size=16).digest()
+        return cls(digest, bool(idempotency_key) or retry_count not in ("", "0"))
 
 
 @dataclass(frozen=True)
 class Caller:
-    """The metadata of a request. `scope`: the session named by the request, if any; `done`: the session ends with it;
-    `group` and `task`: of the attempt; `memory`: remembered preferences of the person may be added to the prompt;
-    `asker`: whose stored turns the request may access."""
+    """The metadata of a request.
+
+    Attributes:
+        scope: session id in the request; None if it has none.
+        person: the request's `user`, else the name of its key.
+        train: whether the turn may be trained on.
+        done: whether the session ends with this turn.
+        key: identifies retries of the request.
+        group: id of the group of attempts at one task; None if there is none.
+        task: id of the task; None if there is none.
+        memory: whether remembered preferences of the person may be added to the prompt.
+        asker: sender of the request, for access control.
+    """
 
     scope: str | None
     person: str | None
@@ -70,9 +80,15 @@ class Caller:
         path_session: str | None,
         settings: Settings,
     ) -> Caller:
-        """Reads the metadata: headers (lower case) override the path, the path the body, and the body the client's
-        known conventions. Raises ClientError."""
-        # a dictionary, because lookups are frequent; of repeated headers the first counts
+        """Returns the metadata of a request. Raises ClientError for an invalid value.
+
+        Headers override the path, the path overrides the body, and the body overrides conventions of known clients.
+
+        Args:
+            headers: with lower-case names.
+            path_session: session id in the URL; None if it has none.
+        """
+        # copied to a dictionary for fast lookups; of repeated headers the first one counts
         headers = {name: as_utf8(value) for name, value in reversed(list(headers.items()))}
         scope = headers.get("x-session-id") or path_session or string(body, "session_id")
         scope = scope or CLIENTS.session(headers, body)
@@ -97,7 +113,7 @@ class Caller:
 
 
 def asker_named(headers: Mapping[str, str], body: Mapping[str, object], settings: Settings) -> Asker:
-    """Returns whose request it is: the bearer of its key, who may name a person as `user`. Raises ClientError."""
+    """Returns the sender of a request, from its key and its field `user`. Raises ClientError."""
     user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
@@ -105,7 +121,7 @@ def asker_named(headers: Mapping[str, str], body: Mapping[str, object], settings
 
 
 def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> str | None:
-    """Returns the id in a header such as X-Group-Id, else in the body. Raises ClientError."""
+    """Returns the id in the header `X-NAME-Id`, else in the body field `name`; None if absent. Raises ClientError."""
     value = headers.get(f"x-{name}-id") or string(body, name) or None
     if value is not None and (len(value) > LONGEST_NAME or not value.isprintable()):
         raise ClientError(f"{name} must be printable and at most {LONGEST_NAME} characters long", name)
@@ -113,7 +129,7 @@ def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> 
 
 
 def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
-    """Returns the source of the turn. Raises ClientError for any other value than environment."""
+    """Returns the source of the turn. Raises ClientError unless the header or field is absent or `environment`."""
     value = headers.get("x-source") or string(body, "source") or None
     if value not in (None, ENVIRONMENT):
         raise ClientError(f"source is {value!r}; it must be {ENVIRONMENT}, or absent", "source")
@@ -121,25 +137,24 @@ def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
 
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
-    """Returns whether the turn may be trained on. Raises ClientError for a misspelt opt-out, which must not count as
-    consent."""
-    asked, wish = _is_on(headers, "train"), body.get("train")
-    if wish is not None and not isinstance(wish, bool):
+    """Returns whether the turn may be trained on. Raises ClientError for an invalid value, because a misspelt opt-out
+    must not count as consent."""
+    header_allows, field = _is_on(headers, "train"), body.get("train")
+    if field is not None and not isinstance(field, bool):
         raise ClientError("train must be true or false", "train")
-    return wish is not False and asked
+    return field is not False and header_allows
 
 
 def _is_on(headers: Mapping[str, str], name: str) -> bool:
-    """Returns whether a header such as X-Train does not opt out. Raises ClientError for a value other than yes or
-    no."""
-    asked = headers.get(f"x-{name}")
-    if asked is not None and asked.strip().lower() not in (*YES, *_NO):
-        raise ClientError(f"X-{name.capitalize()} is {asked!r}; it must be on or off", name)
-    return asked is None or is_true(asked)
+    """Returns whether the header `X-NAME` is on or absent. Raises ClientError for an invalid value."""
+    value = headers.get(f"x-{name}")
+    if value is not None and value.strip().lower() not in (*YES, *_NO):
+        raise ClientError(f"X-{name.capitalize()} is {value!r}; it must be on or off", name)
+    return value is None or is_true(value)
 
 
 def as_utf8(value: str) -> str:
-    """Returns a header decoded as the client meant it: mostly UTF-8, which ASGI decodes as Latin-1."""
+    """Returns a header value decoded as UTF-8. ASGI servers decode headers as Latin-1, but most clients send UTF-8."""
     if value.isascii():
         return value
     try:
@@ -149,6 +164,6 @@ def as_utf8(value: str) -> str:
 
 
 def person_of(headers: Mapping[str, str]) -> str | None:
-    """Returns the name of the request's key, if it has one."""
+    """Returns the name of the request's key; None if it has none."""
     name = headers.get(PERSON_HEADER)
     return None if name is None else as_utf8(name)

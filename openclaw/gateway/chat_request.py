@@ -1,7 +1,6 @@
-"""Validates the JSON of a chat request and its fields, including size limits.
+"""Parses and validates chat requests, including size limits, and values in URLs.
 
-An invalid field is named, an unknown one is ignored, absent and null are the same. Values in URLs are parsed here
-too.
+Errors name the invalid field. Unknown fields are ignored. A field that is null is treated as absent.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from openclaw.gateway.pictures import RequestPictures
 from openclaw.types import Message
 
 MAX_DEPTH = 100
-"""Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
+"""Most levels of nested objects and lists in a request body; the JSON schema of a tool has about ten."""
 MAX_CONTAINERS = 200_000
-"""Objects and lists in a request body; each of 10,000 messages has about three."""
+"""Most objects and lists in a request body; 10,000 messages have about 30,000."""
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
-    """Returns the JSON object of a request. Raises ClientError."""
+    """Returns the JSON object in a request body. Raises ClientError if it is invalid or too complex."""
     try:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        data = _without_half_pairs(data)
+        data = _without_lone_surrogates(data)
         try:
             body = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -44,18 +43,18 @@ def parse_body(data: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
     if check_shape(body) != _strings_in(data):
-        message = "the request body has the same field twice: send each field once"
+        message = "the request body contains an object with a repeated field: send each field once"
         raise ClientError(message, code="invalid_json")
     return body
 
 
-def _without_half_pairs(data: bytes) -> bytes:
-    """Replaces lone surrogates, which JavaScript's strings may contain, by U+FFFD; removes a byte order mark."""
+def _without_lone_surrogates(data: bytes) -> bytes:
+    """Replaces lone surrogates, which strings of JavaScript may contain, by U+FFFD, and removes a byte order mark."""
     data = data.removeprefix(codecs.BOM_UTF8)
-    return _ESCAPES.sub(_whole_pair, data) if b"\\u" in data else data
+    return _ESCAPES.sub(_replacement, data) if b"\\u" in data else data
 
 
-def _whole_pair(escape: re.Match[bytes]) -> bytes:
+def _replacement(escape: re.Match[bytes]) -> bytes:
     return escape[0] if escape[1] is None else rb"\ufffd"
 
 
@@ -66,14 +65,15 @@ _ESCAPES = re.compile(
 
 
 def _strings_in(data: bytes) -> int:
-    """Returns the number of strings in valid JSON, including keys. The parsed value may have fewer: of a repeated key
-    only the last value is kept."""
-    # a quotation mark after a single backslash is part of a string, after two it ends one
+    """Returns the number of strings in valid JSON, including keys. If the parsed value has fewer, a key is repeated:
+    the parser keeps only the last value of a key."""
+    # a quotation mark after one backslash is part of a string; after two backslashes it ends the string
     plain = data.replace(b"\\\\", b"") if b'\\\\"' in data else data
     return (plain.count(b'"') - plain.count(b'\\"')) // 2
 
 
 def boolean(body: Mapping[str, object], name: str, prefix: str = "") -> bool:
+    """Returns a boolean field; False if it is absent. `prefix`: of the name in errors. Raises ClientError."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise wrong(prefix + name, "true or false")
@@ -81,6 +81,7 @@ def boolean(body: Mapping[str, object], name: str, prefix: str = "") -> bool:
 
 
 def string(body: Mapping[str, object], name: str) -> str | None:
+    """Returns a string field; None if it is absent. Raises ClientError."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise wrong(name, "a string")
@@ -88,6 +89,7 @@ def string(body: Mapping[str, object], name: str) -> str | None:
 
 
 def integer(body: Mapping[str, object], name: str, least: int, most: int) -> int | None:
+    """Returns an integer field from `least` to `most`; None if it is absent. Raises ClientError."""
     value = body.get(name)
     if value is None:
         return None
@@ -97,6 +99,7 @@ def integer(body: Mapping[str, object], name: str, least: int, most: int) -> int
 
 
 def number(body: Mapping[str, object], name: str, least: float, most: float) -> float | None:
+    """Returns a finite number field from `least` to `most`; None if it is absent. Raises ClientError."""
     value = body.get(name)
     if value is None:
         return None
@@ -110,7 +113,15 @@ def number(body: Mapping[str, object], name: str, least: float, most: float) -> 
 def function_tools(
     tools: object, read: Callable[[object, str], dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Converts a dialect's tools to chat tools; `read` converts each function, given its position for errors."""
+    """Returns the tools of another API dialect as tools of the chat API; None if there are none.
+
+    Args:
+        tools: list of tools of the dialect.
+        read: converts one tool to a function of the chat API; its second argument is the field name for errors.
+
+    Raises:
+        ClientError: `tools` is not a list, or a tool is invalid.
+    """
     if tools is None:
         return None
     if not isinstance(tools, list):
@@ -121,12 +132,12 @@ def function_tools(
 
 
 def function_call(call_id: object, name: str, arguments: str) -> dict[str, Any]:
-    """Returns a call in an assistant message of the chat API; `arguments` is JSON text."""
+    """Returns a tool call of the chat API. `arguments` is JSON text."""
     return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def whole(text: str, name: str, default: int, least: int, most: int) -> int:
-    """Returns an integer of the query string. Raises ClientError."""
+    """Returns an integer from `least` to `most` of the query string, or `default` for "". Raises ClientError."""
     if not text:
         return default
     if len(text) > 12 or not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
@@ -135,13 +146,14 @@ def whole(text: str, name: str, default: int, least: int, most: int) -> int:
 
 
 def printable(text: str, name: str) -> str:
-    """Returns an id from the URL. Raises ClientError (404) for a text that cannot be an id."""
+    """Returns an id from the URL unchanged. Raises ClientError (404) if it contains unprintable characters."""
     if not text.isprintable():
         raise ClientError(f"there is no {name} {text!r}", name, "not_found", 404)
     return text
 
 
 def wrong(param: str, expected: str) -> ClientError:
+    """Returns the error for a field with an invalid value."""
     return ClientError(f"{param} must be {expected}", param)
 
 
@@ -149,8 +161,8 @@ def check_shape(value: dict[str, Any]) -> int:
     """Returns the number of strings in a JSON object, including keys.
 
     Raises:
-        ClientError: more than MAX_DEPTH levels, or more than MAX_CONTAINERS objects and lists. Checking such a body
-            blocks the event loop, so other requests would wait.
+        ClientError: the object has more than MAX_DEPTH levels, or more than MAX_CONTAINERS objects and lists, so that
+            its validation would block the event loop for too long.
     """
     level: list[dict[str, Any] | list[Any]] = [value]
     containers = strings = 0
@@ -178,13 +190,13 @@ def check_shape(value: dict[str, Any]) -> int:
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1000
-"""Characters of one stop string: each is searched in all text that may still become one."""
+"""Most characters of one stop string. Text that may be the beginning of a stop string is held back."""
 MAX_TOP_LOGPROBS = 20
 MAX_ANSWERS = 16
 MAX_OPTION_CHARACTERS = 16_384
-"""Most characters of the template options as JSON: renderers are cached by options."""
+"""Most characters of the template options as JSON, because renderers are cached by options."""
 SHOWN = 100
-"""Most characters of an invalid value in an error."""
+"""Most characters of an invalid value in an error message."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +230,12 @@ class ChatRequest:
 
     @cached_property
     def parts(self) -> int:
-        """Returns the number of text parts, tool calls and tools: each costs time, however short it is."""
+        """Returns the number of text parts, tool calls and tools. Each takes time to process, even a short one."""
         return len(self.tools or ()) + parts_in(self.messages)
 
 
 def parts_in(messages: Sequence[Message]) -> int:
-    """Returns the number of text parts and tool calls."""
+    """Returns the number of text parts and tool calls in messages."""
     count = 0
     for message in messages:
         content, calls = message.get("content"), message.get("tool_calls")
@@ -245,7 +257,7 @@ def chat_request(body: dict[str, Any], sees: bool = False) -> ChatRequest:
     forced = _forced_tool(body.get("tool_choice"), tools)
     sampling = _sampling(body)
     if forced is not None:
-        sampling.pop("json_schema", None)  # it is for the text of an answer, not for a call
+        sampling.pop("json_schema", None)  # response_format applies to text, not to tool calls
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise wrong("stream_options", "an object")
@@ -343,7 +355,7 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
 
 
 def _is_another_kind(tool: object) -> bool:
-    """Returns whether a tool is not a function that the client runs; the model does not see such a tool."""
+    """Returns whether a tool is not a function. Such tools are omitted from the prompt."""
     kind = tool.get("type") if isinstance(tool, dict) and "function" not in tool else None
     if not isinstance(kind, str) or kind == "function":
         return False
@@ -352,7 +364,7 @@ def _is_another_kind(tool: object) -> bool:
 
 
 def _forced_tool(choice: object, tools: list[Message] | None) -> str | None:
-    """Returns the function that must be called; "" for any function; None if the model may choose."""
+    """Returns the name of the function that must be called; "" for any; None if the model may choose."""
     if choice in (None, "auto", "none"):
         return None
     name: Any = ""
@@ -429,8 +441,8 @@ def _stop(stop: object) -> list[str]:
 
 
 def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
-    """Returns the template options; a required tool call and an answer that follows a schema have no reasoning before
-    them."""
+    """Returns the options of the chat template. `may_think`: False disables reasoning, for a required tool call or an
+    answer that must follow a schema."""
     options = body.get("chat_template_kwargs")
     if options is not None and not isinstance(options, dict):
         raise wrong("chat_template_kwargs", "an object")
@@ -449,52 +461,52 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def thinking_of(effort: object, name: str) -> dict[str, Any]:
-    """Returns template options for a reasoning effort. Raises ClientError for an unknown one."""
+    """Returns the template options for a reasoning effort. Raises ClientError for an unknown effort."""
     if effort not in EFFORTS:
         raise wrong(name, f"one of {', '.join(EFFORTS)}")
     return {"enable_thinking": False} if effort in EFFORTS[:2] else {"reasoning_effort": effort}
 
 
 def _asked_thinking(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns template options from the body fields that clients use for them."""
+    """Returns the template options in the fields `reasoning_effort` and `enable_thinking`."""
     effort, enabled = body.get("reasoning_effort"), body.get("enable_thinking")
     options = {} if effort is None else thinking_of(effort, "reasoning_effort")
     return options if enabled is None else {**options, "enable_thinking": boolean(body, "enable_thinking")}
 
 
-_MISSING = (
+_UNSUPPORTED = (
     *("ignore_eos", "min_tokens", "stop_token_ids", "continue_final_message", "prompt_logprobs", "echo"),
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
 )
 
 
 def refuse_missing(body: dict[str, Any]) -> None:
-    """Raises ClientError for an unsupported field of other servers that would change the answer."""
-    for name in _MISSING:
+    """Raises ClientError for a field of other servers that would change the answer and is not supported here."""
+    for name in _UNSUPPORTED:
         if body.get(name):
             raise ClientError(f"{name}: not supported by this server; remove it", name, "unsupported_value")
 
 
 PARTS_PER_MESSAGE = 4
-"""Text parts, tool calls and tools allowed per message of the limit."""
+"""Most text parts, tool calls and tools of a request, as a multiple of the largest number of messages."""
 LARGE_HISTORY_CHARACTERS = 20_000
-"""Characters of messages and tools as JSON from which a prompt is rendered in a thread, so that other streams
-continue."""
+"""Characters of messages and tools, as JSON, from which a prompt is rendered in a thread, so that it does not block
+other streams."""
 LARGE_PARTS = 200
-"""The same limit in text parts, tool calls and tools."""
+"""Number of text parts, tool calls and tools from which a prompt is rendered in a thread."""
 
 
 def check_number(request: ChatRequest, most: int) -> None:
-    """Raises ClientError for more than `most` messages, or PARTS_PER_MESSAGE times as many parts."""
+    """Raises ClientError for more than `most` messages, or more than PARTS_PER_MESSAGE times `most` parts."""
     if len(request.messages) > most:
         message = f"messages: at most {most} in one request, not {len(request.messages)}"
         raise ClientError(message, "messages", "too_many_messages")
     if request.parts > PARTS_PER_MESSAGE * most:
-        what = f"at most {PARTS_PER_MESSAGE * most} parts, tool calls and tools together in one request"
-        raise ClientError(f"messages: {what}", "messages", "too_many_messages")
+        limit = f"at most {PARTS_PER_MESSAGE * most} text parts, tool calls and tools together in one request"
+        raise ClientError(f"messages: {limit}", "messages", "too_many_messages")
 
 
 def is_large(messages: Sequence[Message]) -> bool:
-    """Returns whether comparing these messages is slow enough to need a thread."""
+    """Returns whether processing these messages takes so long that it must not run in the event loop."""
     characters = sum(len(text_of(message)) for message in messages)
     return characters >= LARGE_HISTORY_CHARACTERS or parts_in(messages) >= LARGE_PARTS

@@ -1,4 +1,4 @@
-"""One request and its answer: sampled, parsed incrementally, and stored before it counts as finished."""
+"""One request and its answer, which is sampled, parsed incrementally, and stored before it is reported as complete."""
 
 from __future__ import annotations
 
@@ -24,38 +24,41 @@ OnChunk = Callable[["Chunk"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The output of one engine step: deltas for the client, and their tokens."""
+    """The output of one engine step: deltas for the client, and their tokens; None for text without new tokens."""
 
     deltas: list[Delta]
     increment: Increment | None
 
 
 class Observer(Protocol):
-    """Observes answers, for example for tracing."""
+    """Wraps the sampling of answers, for example for tracing."""
 
     async def around(
         self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
     ) -> Completion:
-        """Calls `run` with an `on_chunk`; returns or raises what it does."""
+        """Calls `run` with `on_chunk` or a wrapper of it. Returns its result; raises its exceptions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """A prepared request. Nothing is stored yet.
+    """A prepared request, before its turn is stored.
 
     Attributes:
-        turn: the turn that the answer completes; transcript: its messages.
-        recorder: stores the turn; None: it is not stored.
-        session_end: records the session's end, if the client ends the session with this turn.
-        asker: the person and key whose turns of the session end then.
+        turn: the turn without its answer.
+        transcript: transcript of the turn's messages.
+        generation: samples the answer.
+        parser: parses the sampled tokens.
+        recorder: stores the turn; None if it is not stored.
+        session_end: records the end of the session; None if the session continues.
         timeout: seconds for the whole answer, including the wait for an engine.
-        began: arrival of the request, seconds of the monotonic clock.
-        opening: ids at the end of the prompt that already belong to the answer (a tool call that the request demands).
-        spans: reports the answer to OpenTelemetry; None: it is not reported.
+        opening: ids at the end of the prompt that belong to the answer: the beginning of a required tool call.
+        began: arrival of the request, in seconds of the monotonic clock.
+        asker: sender of the request; only its turns expire when the session ends.
+        spans: reports the answer to OpenTelemetry; None if it is not reported.
         model: name of the model or adapter that answers.
-        untrained: reason why the turn is not trained; None: it is trained.
-        known_tokens: tokens of the prompt that may be reported as cached: those of the turn that it continues. More
-            would show that others have sent the same text. None: all, because keys do not separate people here.
+        untrained: reason why the turn is not trained; None if it is trained.
+        known_tokens: most prompt tokens that may be reported as cached: those of the parent turn. More would reveal
+            that other people have sent the same text. None for no limit, if the server has no named keys.
     """
 
     request: ChatRequest
@@ -76,13 +79,13 @@ class Exchange:
 
     @property
     def cached(self) -> int:
-        """Returns how many tokens of the prompt are reported as cached."""
+        """Returns the number of prompt tokens that are reported as cached."""
         cached = self.generation.cached
         return cached if self.known_tokens is None else min(cached, self.known_tokens)
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
-        """Returns this exchange with an answer that begins with these ids. Raises ClientError if they do not fit the
-        context."""
+        """Returns this exchange with an answer that begins with the ids `opening`. Raises ClientError if prompt and
+        opening fill the context."""
         prompt_ids = self.turn.prompt_ids + opening
         room = context_length - len(prompt_ids)
         if room < 1:
@@ -92,15 +95,18 @@ class Exchange:
         return replace(self, turn=turn, opening=tuple(opening), generation=generation)
 
     def unfulfilled(self, answer: Completion) -> bool:
-        """Returns whether the client required a tool call and the answer has no valid one."""
+        """Returns whether the request requires a tool call and the answer contains no valid one."""
         return self.request.forced_tool is not None and not answer.tool_calls
 
     async def run(self, on_chunk: OnChunk) -> Completion:
-        """Samples the answer and passes its chunks to `on_chunk`. The turn is durable on return.
+        """Samples the answer, passes its chunks to `on_chunk`, and returns it after the turn is stored.
 
-        If the caller is cancelled (its client disconnected), the sampled tokens are stored as aborted. Raises
-        ClientError if the engine rejects the request or `timeout` seconds have passed, StoreError if the turn cannot
-        be stored.
+        If the caller is cancelled because the client disconnected, the tokens sampled so far are stored as an aborted
+        turn.
+
+        Raises:
+            ClientError: the engine rejects the request, or the time-out has passed.
+            StoreError: the turn cannot be stored.
         """
         if self.spans is None:
             return await self._run(on_chunk)
@@ -116,12 +122,12 @@ class Exchange:
                 await asyncio.shield(self._store_aborted(completion, "client_left"))
                 raise
             await self._store_aborted(completion, "timeout")
-            message = f"Request timed out: no complete answer within {self.timeout:g} seconds"
+            message = f"Request timed out: the answer was not complete within {self.timeout:g} seconds"
             raise ClientError(message, code="timeout", status=504, kind="server_error") from error
         except ClientError:
             await self._store_aborted(completion, "engine_refused")
             raise
-        except Exception:  # an internal error: the tokens are stored, and the error is reported
+        except Exception:  # internal errors: the tokens are stored before the error is raised again
             await self._store_aborted(completion, "internal_error")
             raise
         completion.complete(self.generation.finish_reason or "stop")
@@ -153,8 +159,8 @@ class Exchange:
             await on_chunk(Chunk(deltas, None))
 
     async def _store_aborted(self, completion: Completion, reason: str) -> None:
-        """Stores an interrupted turn. Its message is the part that the client has received and may send back, without
-        partial tool calls."""
+        """Stores an interrupted turn. Its message contains what the client has received and may send back, without
+        incomplete tool calls."""
         completion.complete("abort")
         sampled = bool(self.generation.ids)
         await self._store(self._finished(completion, TurnState.ABORTED, reason) if sampled else None)
@@ -179,7 +185,7 @@ class Exchange:
         )
 
     def _state(self) -> tuple[TurnState, str | None]:
-        """Returns the state of a complete turn, and the reason if it cannot be trained on."""
+        """Returns the state of a complete turn, and the reason if it is untrainable."""
         if self.turn.turn_type == "side":
             return TurnState.SIDE, None
         spans = self.generation.spans
@@ -191,8 +197,12 @@ class Exchange:
 
 
 class Completion:
-    """The answer so far, as seen by the client: up to a string of `stop`; with `one_call`, up to its first tool
-    call."""
+    """The part of the answer that the client has received.
+
+    Args:
+        stop: stop strings; the answer ends before the first one.
+        one_call: whether the answer ends after its first tool call.
+    """
 
     def __init__(self, stop: Sequence[str], one_call: bool = False) -> None:
         self._stop = StopStrings(stop) if stop else None
@@ -206,26 +216,31 @@ class Completion:
 
     @property
     def has_enough(self) -> bool:
-        """Returns whether no later output would be passed on."""
+        """Returns whether all further output is ignored."""
         return self._one_call and bool(self.tool_calls)
 
     def add(self, deltas: list[Delta]) -> list[Delta]:
-        """Adds deltas; returns those that may be sent now."""
-        certain = deltas if self._stop is None else self._stop.filter(deltas)
-        return [delta for delta in certain if self._note(delta)]
+        """Adds deltas. Returns those that may be sent now; possible beginnings of stop strings are held back."""
+        released = deltas if self._stop is None else self._stop.filter(deltas)
+        return [delta for delta in released if self._record(delta)]
 
     def finish(self, matched: int | str | None) -> list[Delta]:
-        """Returns text that was held back as the possible beginning of a stop string."""
+        """Returns the text that was held back as a possible beginning of a stop string.
+
+        Args:
+            matched: stop id or stop string that ended the answer, as reported by the engine.
+        """
         if self._stop is None:
             return []
         held = self._stop.finish(matched if isinstance(matched, str) else None)
-        return [delta for delta in held if self._note(delta)]
+        return [delta for delta in held if self._record(delta)]
 
     def complete(self, reason: str) -> None:
+        """Sets the finish reason: "tool_calls" for an answer with tool calls that ended with "stop"."""
         self.finish_reason = "tool_calls" if self.tool_calls and reason == "stop" else reason
 
     def message(self) -> Message:
-        """Returns the assistant message that a client will send back."""
+        """Returns the answer as an assistant message, as the client will send it back."""
         content = "".join(self.content)
         message: Message = {
             "role": "assistant",
@@ -237,8 +252,8 @@ class Completion:
             message["tool_calls"] = self.tool_calls
         return message
 
-    def _note(self, delta: Delta) -> bool:
-        """Records a delta; returns False for text after the only allowed call."""
+    def _record(self, delta: Delta) -> bool:
+        """Adds a delta to the message. Returns False if it comes after the only allowed tool call."""
         if self.has_enough:
             return False
         if isinstance(delta, TextDelta):

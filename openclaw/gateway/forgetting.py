@@ -1,8 +1,7 @@
-"""Forgets a person: deletes the store's rows; the run's driver then deletes files, adapter and cached data in
-engines.
+"""Forgets a person: the gateway deletes the rows of the store, the driver then deletes files, adapter and caches.
 
-The run folder records the remaining steps (`claw_base.run_folder.forgetting`), so that another gateway continues
-after a kill.
+The run folder records the remaining steps (`claw_base.run_folder.forgetting`), so that another gateway can continue if
+this one is killed.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 ARGUMENTS = "arguments.json"
-"""A run folder with this file has a driver, or had one."""
+"""A run folder that contains this file has or had a driver."""
 WAIT_SECONDS = 60.0
-"""Seconds to wait for the driver; it continues afterwards."""
+"""Longest wait for the driver, which may finish later."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 2.0
-"""Seconds between checks for steps that another gateway has left."""
+"""Interval between checks for deletions that another gateway has not completed."""
 
 
 class PeopleToForget:
-    """Deletes the rows of people, and waits for the driver to delete the rest.
+    """Deletes the rows of people, and waits until the driver has deleted the rest.
 
     Args:
-        run_dir: folder of the run whose driver removes the rest; None: there is none.
-        settings: of the gateway; None: the run has ended.
+        run_dir: folder of the run whose driver deletes the rest; None without a driver.
+        settings: settings of the gateway; None if the run has ended.
     """
 
     def __init__(self, recorder: Recorder, run_dir: Path | None, settings: Settings | None) -> None:
@@ -50,14 +49,16 @@ class PeopleToForget:
         self._run_dir = run_dir if is_run else None
 
     async def forget(self, person: str) -> Json | None:
-        """Forgets a person as far as possible now.
+        """Deletes all data of a person. Returns a report, or None if nothing is stored about the person.
 
         Returns:
-            None if nothing is stored about the person. `{"person", "deleted", "adapter", "shared", "status",
-                "seconds"}`:
-            deleted rows by kind; the person's own adapter, which goes too; weights that others use and that learned
-                from
-            the person (each an `openclaw.store.influence.Influence`); "done", or "waiting" for the driver.
+            person: name of the person.
+            deleted: number of deleted rows by kind.
+            adapter: the person's own adapter, which is deleted too; None if there is none.
+            shared: weights that also serve others and were trained on the person's turns, each the fields of an
+                `openclaw.store.influence.Influence`. They do not change.
+            status: "done", or "waiting" if the driver has not finished.
+            seconds: duration of this call.
 
         Raises:
             StoreError: the store cannot be used.
@@ -65,26 +66,26 @@ class PeopleToForget:
         began = time.monotonic()
         adapter = await asyncio.to_thread(self._own_adapter, person)
         influence = self._recorder.store.influence
-        async with self._recorder.forgetting:  # `watch` does not take it for one that a killed gateway left
-            before = self._waiting(person)
-            if before is None and not await asyncio.to_thread(influence.is_known, person, adapter):
+        async with self._recorder.forgetting:  # keeps `watch` from continuing a deletion that runs here
+            pending = self._pending(person)
+            if pending is None and not await asyncio.to_thread(influence.is_known, person, adapter):
                 return None
-            shared = await asyncio.to_thread(influence.of, person)
+            influences = await asyncio.to_thread(influence.of, person)
             rollouts = await asyncio.to_thread(influence.rollouts_of, person, adapter)
-            one = before or Forgetting(person, adapter, rollouts)
+            request = pending or Forgetting(person, adapter, rollouts)
             if self._run_dir is not None:
-                await asyncio.to_thread(forgetting.write, self._run_dir, one)
-            deleted = await self._delete_rows(person, one)
-        others = [asdict(one) for one in shared if one.adapter is None or one.adapter != adapter]
+                await asyncio.to_thread(forgetting.write, self._run_dir, request)
+            deleted = await self._delete_rows(person, request)
+        shared = [asdict(one) for one in influences if one.adapter is None or one.adapter != adapter]
         done = await self._wait(person)
         seconds = round(time.monotonic() - began, 3)
         return {
-            "person": person, "deleted": deleted, "adapter": adapter, "shared": others,
+            "person": person, "deleted": deleted, "adapter": adapter, "shared": shared,
             "status": "done" if done else "waiting", "seconds": seconds,
         }  # fmt: skip
 
     async def watch(self) -> None:
-        """Completes deletions that a killed gateway had begun; runs until cancelled."""
+        """Completes deletions that a killed gateway has begun. Runs until cancelled."""
         while self._run_dir is not None:
             async with self._recorder.forgetting:
                 for one in await asyncio.to_thread(forgetting.waiting, self._run_dir):
@@ -92,7 +93,7 @@ class PeopleToForget:
                         try:
                             await self._delete_rows(one.person, one)
                         except StoreError as error:
-                            log.warning("a person's data is not deleted yet, trying again: %s", error)
+                            log.warning("the deletion of a person's data failed, it is retried: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _delete_rows(self, person: str, one: Forgetting) -> dict[str, int]:
@@ -102,24 +103,27 @@ class PeopleToForget:
         return deleted
 
     async def _wait(self, person: str) -> bool:
-        """Returns whether all data of the person is deleted."""
+        """Waits for the driver. Returns whether all data of the person is deleted."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while self._waiting(person) is not None:
+        while self._pending(person) is not None:
             if self._settings is None or time.monotonic() > deadline:
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
 
-    def _waiting(self, person: str) -> Forgetting | None:
+    def _pending(self, person: str) -> Forgetting | None:
+        """Returns the unfinished deletion of a person; None if there is none."""
         return None if self._run_dir is None else forgetting.read(self._run_dir, person)
 
     def _own_adapter(self, person: str) -> str | None:
-        """Returns the adapter that only this person's key trained, also if the run has ended or no longer has this key
-        or its adapter; None if there is none. Raises StoreError."""
+        """Returns the adapter that only this person's key trained; None if there is none. Raises StoreError.
+
+        The adapter is also found if the run has ended, or no longer has the key or the adapter in its settings.
+        """
         if self._settings is not None and person in self._settings.trained_adapters:
             return person if person in self._settings.own_adapters else None
-        named = self._run_dir is not None and is_adapter_name(person)
-        if self._run_dir is None or not named or not (self._run_dir / FOLDER / person).is_dir():
+        can_be_adapter = self._run_dir is not None and is_adapter_name(person)
+        if self._run_dir is None or not can_be_adapter or not (self._run_dir / FOLDER / person).is_dir():
             return None
         if keys := self._recorder.store.policies.keys_of(person):
             return person if keys == {person} else None

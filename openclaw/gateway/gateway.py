@@ -1,8 +1,8 @@
-"""Turns a validated request into a prepared exchange: session, parent turn, prompt ids, limits.
+"""Prepares the exchange of a validated request: session, parent turn, prompt ids, limits.
 
-A person's remembered preferences are added after the last user message, where distillation also puts the teacher's
-hint. Later prompts of a conversation keep the ids of the earlier ones, so each preference is added once. A preference
-is omitted if the conversation already states it, or if the person explicitly asked for another form there.
+A person's remembered preferences are added after the last user message, where distillation also inserts the teacher's
+hint. Later prompts of a conversation begin with the ids of the earlier ones, so each preference is added only once. A
+preference is omitted if the conversation already states it, or if the person asks for another form there.
 """
 
 from __future__ import annotations
@@ -64,11 +64,13 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 READ_AT_MOST = 2
-"""Multiple of the context: a longer prompt is not tokenized beyond it."""
+"""Multiple of the context length at which the tokenization of a prompt stops."""
 LARGE_AT_A_TIME = 2
+"""Number of threads that render large prompts."""
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
+"""States of a parent turn whose ids the next prompt may begin with."""
 _LOOKED_AT = 16
-"""Number of the newest user messages that are searched for explicit requests."""
+"""Number of newest user messages that are searched for requests that override a preference."""
 
 T = TypeVar("T")
 
@@ -84,9 +86,13 @@ class Prompt:
 
 
 class Gateway:
-    """State shared by all requests. `recorder` is None if nothing is recorded.
+    """State shared by all requests.
 
-    Raises ConfigError if the model folder cannot be served.
+    Args:
+        recorder: stores turns; None if no turns are stored.
+
+    Raises:
+        ConfigError: the model folder cannot be served.
     """
 
     def __init__(self, settings: Settings, engines: EngineClient, recorder: Recorder | None) -> None:
@@ -104,17 +110,18 @@ class Gateway:
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
             log.warning(
-                "the chat template of this model needs special tokens in texts: client messages can contain them too"
+                "the chat template of this model needs special tokens in texts, so messages of clients can contain them"
+                " too"
             )
         self.model_name = settings.model_name
         self.adapters = adapters_of(settings)
         self.trained = TrainedAdapters(settings)
-        known = self.adapters | self.trained.adapters
-        self.names = ModelNames(settings.model_name, known, settings.key_names, settings.strict_model_name)
+        adapters = self.adapters | self.trained.adapters
+        self.names = ModelNames(settings.model_name, adapters, settings.key_names, settings.strict_model_name)
         self.spans = spans_of(settings)
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
-        own = settings.temperature if settings.temperature is not None else folder.temperature
-        self._temperature = DEFAULT_TEMPERATURE if own is None else own
+        configured = settings.temperature if settings.temperature is not None else folder.temperature
+        self._temperature = DEFAULT_TEMPERATURE if configured is None else configured
 
     @property
     def sees(self) -> bool:
@@ -122,8 +129,15 @@ class Gateway:
         return self.format.pictures is not None
 
     async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
-        """Does all work before the first token, and stores the parent turn's next state. `kind`: prefix of the
-        completion's id. Raises ClientError and, if the store fails, StoreError."""
+        """Returns the exchange of a request, ready to be sampled, and stores the next state of its parent turn.
+
+        Args:
+            kind: prefix of the completion id.
+
+        Raises:
+            ClientError: the request is invalid, or too long.
+            StoreError: the store cannot be read.
+        """
         if request.stream:
             await self._admission.wait()
         adapter = self.names.adapter(request.model, caller.asker.key_name)
@@ -138,10 +152,10 @@ class Gateway:
         recorder = self.recorder if caller.train else None
         parent = await _find_parent(recorder, request, transcript, caller)
         trained = adapter.name if adapter is not None and adapter.trained else None
-        wishes = await active_preferences(self.settings, self.recorder, request, caller, trained)
-        prompt = await self._render(request, parent, wishes)
-        served = None if adapter is None else self.trained.live(adapter)
-        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, served)
+        preferences = await active_preferences(self.settings, self.recorder, request, caller, trained)
+        prompt = await self._render(request, parent, preferences)
+        live_adapter = None if adapter is None else self.trained.live(adapter)
+        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, live_adapter)
         if recorder and parent and caller.turn_type == "main":
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
@@ -161,7 +175,7 @@ class Gateway:
         )
 
     def _untrained(self, adapter: Adapter | None) -> str | None:
-        """Returns why no trainer of this run learns from this model's answers; None if one does."""
+        """Returns the reason why this run does not train on the answers of a model; None if it does."""
         if adapter is None:
             return FROZEN_BASE if self.trained.adapters else None
         return None if adapter.trained else OF_ADAPTER
@@ -184,19 +198,19 @@ class Gateway:
         return replace(request, pictures=pictures)
 
     async def _transcript(self, request: ChatRequest) -> Transcript:
-        """Returns the transcript; computed in a thread if much of the history is new."""
-        known = self._histories.known(request.prefixes)
-        work = self._histories.transcript
-        if is_large(request.messages[known[0] :]):
-            return await self._aside(work, request.messages, request.prefixes, known)
-        return work(request.messages, request.prefixes, known)
+        """Returns the transcript of a request. Long new parts of a history are processed in a thread."""
+        cached = self._histories.known(request.prefixes)
+        compute = self._histories.transcript
+        if is_large(request.messages[cached[0] :]):
+            return await self._in_thread(compute, request.messages, request.prefixes, cached)
+        return compute(request.messages, request.prefixes, cached)
 
     async def count(self, request: ChatRequest) -> int:
         """Returns the number of tokens of a request's prompt. Raises ClientError."""
         return len(await self.prompt_ids(request))
 
     async def prompt_ids(self, request: ChatRequest) -> list[int]:
-        """Returns a request's prompt [T], rendered as the first of a new conversation. Raises ClientError."""
+        """Returns the prompt ids [T] of a request, rendered without stored turns and preferences. Raises ClientError."""
         if request.model is not None and not self.names.is_adapter(request.model):
             self.names.adapter(request.model, None)
         check_number(request, self.settings.max_messages)
@@ -204,49 +218,50 @@ class Gateway:
         return await self._rendered(request)
 
     async def _check_length(self, request: ChatRequest) -> None:
-        """Raises ClientError for messages and tools that cannot fit, before they are tokenized. Assistant messages
-        are not counted: templates omit their reasoning."""
+        """Raises ClientError if messages and tools certainly exceed the context length, before the prompt is rendered.
+        Assistant messages are not counted, because templates omit their reasoning."""
         if isinstance(request.messages[0], RawPrompt):
             return
         texts = [text_of(message) for message in request.messages if message["role"] != "assistant"]
         texts += [orjson.dumps(request.tools).decode()] if request.tools else []
         length = sum(map(len, texts))
-        if length > SURELY_READ * self.context_length and await self._aside(
+        if length > SURELY_READ * self.context_length and await self._in_thread(
             self.tokenizer.exceeds, texts, self.context_length
         ):
             raise PromptTooLongError(self.context_length + 1, self.context_length, length)
 
-    async def _aside(self, call: Callable[..., T], *words: object) -> T:
-        """Runs a call in one of the few threads for large prompts, so that other streams continue."""
-        return await asyncio.get_running_loop().run_in_executor(self._large, call, *words)
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        """Runs a function in one of the threads for large prompts, so that it does not block other streams."""
+        return await asyncio.get_running_loop().run_in_executor(self._large, function, *args)
 
     def _room(self, request: ChatRequest, prompt_tokens: int) -> int:
-        """Returns the most tokens that the answer can have. Raises ClientError if the prompt fills the context."""
+        """Returns the largest number of tokens of the answer. Raises ClientError if the prompt fills the context."""
         room = self.context_length - prompt_tokens
         if room < 1:
             raise PromptTooLongError(prompt_tokens, self.context_length)
         return min(room, request.max_tokens or self.settings.max_tokens_default or room)
 
     async def _render(
-        self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
+        self, request: ChatRequest, parent: Parent | None, preferences: Sequence[str] | None
     ) -> Prompt:
-        """Renders the prompt; omits `wishes` if they would leave no room for the answer."""
-        prompt = await self._with_wishes(request, parent, wishes)
+        """Returns the prompt. Preferences are omitted if they would leave no room for the answer."""
+        prompt = await self._with_preferences(request, parent, preferences)
         if prompt.memory and len(prompt.ids) + (request.max_tokens or 1) > self.context_length:
             return await self._full(request, [])
         return prompt
 
-    async def _with_wishes(
-        self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
+    async def _with_preferences(
+        self, request: ChatRequest, parent: Parent | None, preferences: Sequence[str] | None
     ) -> Prompt:
-        unspoken = not_yet_stated(wishes, request.messages) if wishes else []
+        """Returns the prompt with all preferences that apply. It begins with the ids of the parent turn if possible."""
+        unstated = not_yet_stated(preferences, request.messages) if preferences else []
         new_messages = request.messages[parent.start :] if parent is not None else []
         if (
             parent is not None
             and _continues(request, parent)
-            and prefix_still_valid(parent.turn, wishes, new_messages)
+            and prefix_still_valid(parent.turn, preferences, new_messages)
         ):
-            new, stand = inject(new_messages, unspoken, parent.turn.memory or ())
+            new, in_prompt = inject(new_messages, unstated, parent.turn.memory or ())
             prompt_parts = (
                 parent.turn.prompt_ids,
                 parent.turn.completion_ids,
@@ -257,7 +272,7 @@ class Gateway:
             if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
                 bridged = self.format.bridge(*prompt_parts)
             else:
-                bridged = await self._aside(self.format.bridge, *prompt_parts)
+                bridged = await self._in_thread(self.format.bridge, *prompt_parts)
             if bridged is not None:
                 pictures = [*parent.turn.pictures, *self.format.placed(bridged, new)]
                 return Prompt(bridged, "bridge", None if wishes is None else stand, pictures)
@@ -270,6 +285,7 @@ class Gateway:
         return Prompt(ids, "full", memory, self.format.placed(ids, request.messages))
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
+        """Returns the ids [T] of the whole history. Raises ClientError if the prompt is too long."""
         prompt_parts = request.messages, request.tools, request.thinking
         head = self.format.known_head(*prompt_parts, request.prefixes)
         new = prompt_parts if head is None or not head.length else request.messages[head.length :]
@@ -277,7 +293,7 @@ class Gateway:
         if length < LARGE_HISTORY_CHARACTERS:
             return self.format.render(*prompt_parts, head=head)
         try:
-            return await self._aside(
+            return await self._in_thread(
                 self.format.render, *prompt_parts, READ_AT_MOST * self.context_length, head
             )
         except TooManyTokens as error:
@@ -293,8 +309,8 @@ class Gateway:
         recorded: bool,
         adapter: Adapter | None,
     ) -> SharedGeneration:
-        """Returns the generation of the first attempt, if the request repeats one that runs; else a new one. Raises
-        ClientError if the prompt fills the context."""
+        """Returns the generation of the answer. A retry follows the generation of a first attempt that still runs.
+        Raises ClientError if the prompt fills the context."""
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
@@ -365,6 +381,7 @@ def _sent(places: Sequence[PlacedPicture], pictures: Mapping[str, Picture]) -> t
 
 
 def _length(parent: Parent | None) -> int:
+    """Returns the number of tokens of a turn with its answer; 0 for None."""
     return 0 if parent is None else len(parent.turn.prompt_ids) + len(parent.turn.completion_ids)
 
 
@@ -377,13 +394,14 @@ async def _find_parent(
 
 
 def _continues(request: ChatRequest, parent: Parent) -> bool:
-    """Returns whether a request consists of its parent turn, unchanged, and new messages."""
+    """Returns whether a request consists of its unchanged parent turn and new messages, with the same tools and
+    template options."""
     turn, start = parent.turn, parent.start
     if turn.state not in _BRIDGED or turn.sampling.get("enable_thinking") != request.thinking:
         return False
-    same = turn.tools == request.tools and turn.messages == request.messages[: start - 1]
+    is_same_prompt = turn.tools == request.tools and turn.messages == request.messages[: start - 1]
     return (
-        same
+        is_same_prompt
         and start < len(request.messages)
         and same_answer(turn.response_message, request.messages[start - 1], to_the_letter=True)
     )
@@ -396,8 +414,11 @@ async def active_preferences(
     caller: Caller,
     adapter: str | None = None,
 ) -> list[str] | None:
-    """Returns the caller's preferences for the main model, or for a trained adapter, oldest first; None if memory is
-    off, the request opts out or names no person, or the person is the holder of another key. Raises StoreError."""
+    """Returns the remembered preferences of the caller for the base model, or for a trained adapter, oldest first.
+
+    Returns None if memory is off, or the request opts out, is a side turn, names no person, or names the holder of
+    another key. Raises StoreError.
+    """
     if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
         return None
     if caller.person is None or caller.asker.claims or isinstance(request.messages[0], RawPrompt):
@@ -406,27 +427,40 @@ async def active_preferences(
 
 
 def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
-    """Returns the preferences that still apply: those not stated in a user message of the conversation, and not
-    overridden by a request about the same aspect of an answer's form."""
-    statements = said_in(messages)
-    new = [wish for wish in wishes if not any(wish in text for text in statements)]
-    return [wish for wish in new if not gives_way(wish, *statements[-_LOOKED_AT:])]
+    """Returns the preferences that must be added to the prompt of a conversation.
+
+    Omitted are preferences that a user message states verbatim, and those that a user message overrides by asking for
+    another form.
+    """
+    user_texts = said_in(messages)
+    unstated = [wish for wish in wishes if not any(wish in text for text in user_texts)]
+    return [wish for wish in unstated if not gives_way(wish, *user_texts[-_LOOKED_AT:])]
 
 
 def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
-    """Returns whether all preferences in a turn's prompt are still remembered and not overridden by the `new`
-    messages; otherwise its ids cannot be a prefix of another prompt."""
-    stand, statements = turn.memory or (), said_in(new)
-    return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *statements) for wish in stand)
+    """Returns whether the next prompt may begin with the ids of a turn.
+
+    This requires that all preferences in the turn's prompt are still remembered, and that the `new` messages override
+    none of them.
+    """
+    in_prompt, user_texts = turn.memory or (), said_in(new)
+    return set(in_prompt) <= set(wishes or ()) and not any(gives_way(wish, *user_texts) for wish in in_prompt)
 
 
 def inject(
-    new: list[Message], wishes: Sequence[str], stand: Sequence[str]
+    new: list[Message], wishes: Sequence[str], in_prompt: Sequence[str]
 ) -> tuple[list[Message], list[str]]:
-    """Adds preferences after the person's last message among the new ones; `stand`: those already in the
-    conversation's prompt. Returns the messages, and all preferences that are then in the prompt. If there are only
-    tool results, nothing is added."""
-    more = [wish for wish in wishes if wish not in stand]
-    if not more or not any(message["role"] == "user" for message in new):
-        return new, list(stand)
-    return with_memory(new, more), [*stand, *more]
+    """Adds preferences after the last user message of the `new` messages.
+
+    Args:
+        new: messages after the parent turn. If none is from the user, no preference is added.
+        wishes: preferences to add.
+        in_prompt: preferences that are already in the prompt of the parent turn.
+
+    Returns:
+        The messages, and all preferences in the resulting prompt.
+    """
+    missing = [wish for wish in wishes if wish not in in_prompt]
+    if not missing or not any(message["role"] == "user" for message in new):
+        return new, list(in_prompt)
+    return with_memory(new, missing), [*in_prompt, *missing]

@@ -1,8 +1,8 @@
-"""Model names in requests: `MODEL`, the served model, and `MODEL:NAME`, an adapter of it.
+"""Model names in requests: `MODEL` is the served model, `MODEL:NAME` an adapter of it.
 
-An adapter with the name of a client key belongs to that key: no other key may use it or learn that it exists. The
-adapter `Ada` belongs to the key `ada` too, unless there is a key `Ada`. Every other adapter is available to all
-clients. A key whose adapter is trained by this run is answered by it unless the request names another adapter.
+An adapter with the name of a client key belongs to that key: requests with other keys are answered as if it did not
+exist. The adapter `Ada` also belongs to the key `ada`, unless there is a key `Ada`. All clients may use every other
+adapter. If this run trains the adapter of a key, that adapter answers the key's requests, unless they name another.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from openclaw.settings import plain_name
 log = logging.getLogger(__name__)
 
 MOST_NAMES = 100
-"""Most unknown model names in warnings; a client may invent any number."""
+"""Most unknown model names that are logged, because a client may send any number of them."""
 SEPARATOR, LATEST = ":", "latest"
 
 
 class ModelNames:
-    """The model names of one gateway.
+    """Resolves the model names in requests.
 
     Args:
-        model: name of the model that is served.
-        adapters: by name.
-        key_names: names of client keys.
-        strict: whether a request for another model is rejected.
+        model: name of the served model.
+        adapters: adapters by name.
+        key_names: names of the client keys.
+        strict: whether requests with an unknown model name are rejected.
     """
 
     def __init__(
@@ -43,19 +43,20 @@ class ModelNames:
         self._unknown: set[str] = set()
 
     def of(self, adapter: Adapter | None) -> str:
-        """Returns the name of the model that answers."""
+        """Returns the model name of an adapter; of the served model for None."""
         return self.model if adapter is None else f"{self.model}{SEPARATOR}{adapter.name}"
 
     def usable(self, key_name: str | None) -> list[str]:
-        """Returns the model names that the holder of a key may use, the model itself first."""
+        """Returns the model names that a key may use, the served model first."""
         adapters = [one for one in self._adapters.values() if self._may_use(one, key_name)]
         return [self.model, *map(self.of, adapters)]
 
     def adapter(self, name: str | None, key_name: str | None) -> Adapter | None:
-        """Returns the adapter that a request names; None: the model itself answers.
+        """Returns the adapter that answers a request; None for the served model.
 
-        Raises ClientError (404) for an adapter that the bearer of the key cannot use, and with `strict` for every
-        other unknown name.
+        Raises:
+            ClientError: 404 for an adapter that does not exist or belongs to another key, and with `strict` for any
+                other unknown name.
         """
         if name is None or name == self.model:
             return self._own(key_name)
@@ -70,43 +71,43 @@ class ModelNames:
         return self._own(key_name)
 
     def _own(self, key_name: str | None) -> Adapter | None:
-        """Returns the adapter that is trained for a key."""
+        """Returns the adapter that this run trains for a key; None if there is none."""
         adapter = self._adapters.get(key_name) if key_name else None
         return adapter if adapter is not None and adapter.trained else None
 
     def is_adapter(self, name: str) -> bool:
-        """Returns whether a name can only mean an adapter: a missing adapter is never replaced by another model.
-        Clients made for Ollama write `MODEL:latest` for the model itself."""
+        """Returns whether a name is that of an adapter, which may not exist. `MODEL:latest`, which clients for Ollama
+        send, is not one unless there are adapters."""
         prefix = f"{self.model}{SEPARATOR}"
         return name.startswith(prefix) and (bool(self._adapters) or name != f"{prefix}{LATEST}")
 
     def check(self, name: str, key_name: str | None) -> None:
-        """Raises ClientError (404) for a model that does not exist, or not for the bearer of this key."""
+        """Raises ClientError (404) for a model name that this key may not use."""
         if name not in self.usable(key_name):
             raise self._absent(name, key_name)
 
     def _may_use(self, adapter: Adapter, key_name: str | None) -> bool:
-        owners = _alike(adapter.name, self._key_names)
+        owners = _owners(adapter.name, self._key_names)
         return not owners or key_name in owners
 
     def _absent(self, name: str, key_name: str | None) -> ClientError:
-        known = ", ".join(map(repr, self.usable(key_name)[:10]))
-        message = f"the model {name[:SHOWN]!r} does not exist; this server has {known}"
+        available = ", ".join(map(repr, self.usable(key_name)[:10]))
+        message = f"the model {name[:SHOWN]!r} does not exist; this server has {available}"
         return ClientError(message, "model", "model_not_found", 404)
 
     def _warn(self, name: str) -> None:
-        """Warns about an unknown name. Every client has some name in its settings, so the one model answers
-        anyway."""
+        """Logs an unknown model name once. The request is answered anyway: many clients send a fixed name."""
         shown = name[:SHOWN]
         if shown not in self._unknown and len(self._unknown) < MOST_NAMES:
             self._unknown.add(shown)
             log.warning(
-                "requests for the unknown model %r are answered by %r, which is served", shown, self.model
+                "requests name the unknown model %r; the served model %r answers them", shown, self.model
             )
 
 
 @functools.lru_cache(1024)
-def _alike(name: str, key_names: frozenset[str]) -> frozenset[str]:
-    """Returns the key of this name; else those that differ only in case or Unicode form."""
-    alike = (key for key in key_names if plain_name(key) == plain_name(name))
-    return frozenset({name} if name in key_names else alike)
+def _owners(name: str, key_names: frozenset[str]) -> frozenset[str]:
+    """Returns the keys that own an adapter: the key of its name, or else those that differ only in case or Unicode
+    form."""
+    similar = (key for key in key_names if plain_name(key) == plain_name(name))
+    return frozenset({name} if name in key_names else similar)

@@ -1,4 +1,4 @@
-"""Async access of the gateway to the rollout store."""
+"""Asynchronous access of the gateway to the rollout store."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
+"""Number of latest deletions whose answers in progress are not stored."""
 RECENT_TOKENS = 400_000
-"""Prompt tokens of the turns kept in memory."""
+"""Most prompt tokens of the turns kept in memory."""
 FAILED_SECONDS = 10.0
-"""Seconds after a failed write in which no new turns are accepted; then the next one tries again."""
+"""Time after a failed write in which requests that must be stored are rejected. Then the next one is tried."""
 
 AWAY_SECONDS = 30.0
-"""Longest outage of a database server in seconds (a restart, for example) during which requests wait instead of
-failing."""
+"""Longest outage of a database server, for example a restart, during which requests wait instead of failing."""
 LONGEST_PAUSE_SECONDS = 0.5
+"""Longest pause between two attempts to reach the database server."""
 
 
 class RecentTurns:
-    """The last recorded turn of recent conversations, by id: the next one continues it. The whole history of a long
-    conversation need not be read from the store again. Not thread-safe; `by_id` may be read in other threads."""
+    """Cache of the last turn of recent conversations, which the next turn continues.
+
+    It saves reading the whole history of a long conversation from the store. Not thread-safe, but other threads may
+    read `by_id`.
+    """
 
     def __init__(self, most: int = RECENT_TOKENS) -> None:
         self.by_id: dict[str, Turn] = {}
@@ -45,7 +49,7 @@ class RecentTurns:
         self._tokens = 0
 
     def keep(self, turn: Turn) -> None:
-        """Keeps a turn in place of its parent."""
+        """Adds a turn and removes its parent."""
         if turn.parent_id is not None:
             self._drop(turn.parent_id)
         self._drop(turn.id)
@@ -64,13 +68,13 @@ class RecentTurns:
 
 
 class Recorder:
-    """One store, one writer thread.
+    """Reads and writes the store without blocking the event loop.
 
     Args:
-        session_ttl: age in seconds up to which a parent turn is searched if the client names no session.
+        session_ttl: largest age in seconds of a parent turn if the client names no session.
 
     Attributes:
-        forgetting: held while a person's rows are deleted, so that each deletion is carried out once.
+        forgetting: lock held while a person's rows are deleted, so that no deletion runs twice at the same time.
     """
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
@@ -86,22 +90,23 @@ class Recorder:
         self._failure: tuple[float, str] | None = None
 
     def close(self) -> None:
-        """Commits queued turns."""
+        """Commits queued writes, and closes the store."""
         self._writer.close()
         self.store.close()
 
     async def find_parent(
         self, messages: list[Message], transcript: Transcript, scope: str | None, asker: Asker
     ) -> Parent | None:
-        """Returns the turn that a request follows.
+        """Returns the stored turn that a request continues; None if there is none. Raises StoreError.
 
-        It is the stored turn whose messages and answer are the longest prefix of the history. In a named session
-        whose history was rewritten (a summary in place of old messages) it is the last turn, if its answer is the
-        last one in the history. Only turns that the asker may access are considered. Raises StoreError.
+        It is the turn whose messages and answer are the longest prefix of the history. If there is none, because the
+        client has rewritten the history (for example summarized old messages), it is the last turn of the named
+        session, provided that its answer is the last one in the history. Turns that the asker may not access are
+        ignored.
         """
         if not transcript.answers:
             return None
-        return await _once_back(
+        return await _retrying(
             lambda: asyncio.to_thread(self._find_parent, messages, transcript, scope, asker)
         )
 
@@ -120,18 +125,22 @@ class Recorder:
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def remembered(self, person: str, asker: Asker, trainer: str = DEFAULT_TRAINER) -> list[str]:
-        """Returns the preferences in a person's prompts to the trainer's policy, oldest first. Raises StoreError."""
+        """Returns the preferences to add to a person's prompts, oldest first; see `MemoryTable.remembered`. Raises
+        StoreError."""
         memory = self.store.memory
-        remembered = await _once_back(
+        remembered = await _retrying(
             lambda: asyncio.to_thread(memory.remembered, person, asker=asker, trainer=trainer)
         )
         return [wish.text for wish in remembered]
 
     async def forget(self, wish_id: int, asker: Asker, person: str | None = None) -> bool:
-        """See MemoryTable.forget; a client can delete only its own. `person`: the owner that is required. Raises
-        StoreError."""
-        whose = person if asker.person is None else asker.person
-        return await self._write(lambda: self.store.memory.forget(wish_id, whose, asker))
+        """Deletes a preference, see `MemoryTable.forget`. Returns False if there is none. Raises StoreError.
+
+        Args:
+            person: required owner of the preference; ignored for an asker with a name, who can delete only their own.
+        """
+        owner = person if asker.person is None else asker.person
+        return await self._write(lambda: self.store.memory.forget(wish_id, owner, asker))
 
     async def record(
         self, turn: NewTurn, began: float, pictures: Mapping[str, Picture] | None = None
@@ -145,15 +154,15 @@ class Recorder:
         """
         if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
-        whose = (("session", turn.session_id), ("person", turn.person))
-        if any(began <= self._deleted.get(name, -math.inf) for name in whose):
+        owners = (("session", turn.session_id), ("person", turn.person))
+        if any(began <= self._deleted.get(owner, -math.inf) for owner in owners):
             return
         try:
             stored = await self._write(lambda: self._record(turn, pictures))
             if stored is not None:
                 self.recent.keep(stored)
         except StoreError as error:
-            self._failure = (time.monotonic(), error.remedy or "the log of the gateway has the reason")
+            self._failure = (time.monotonic(), error.remedy or "see the gateway's log for the reason")
             raise
         self._failure = None
 
@@ -169,15 +178,18 @@ class Recorder:
 
     @property
     def failure(self) -> str | None:
-        """Returns advice, without the store's address, if turns cannot be stored now; None if they can, or if it is
-        time to try."""
+        """Returns what to do if a write failed in the last FAILED_SECONDS, without the address of the store; else
+        None."""
         if self._failure is None or time.monotonic() - self._failure[0] > FAILED_SECONDS:
             return None
         return self._failure[1]
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
-        """Stores the next state of the parent's answer, if there is one, in the background, so that it can be judged
-        early. Texts that occur in several sessions are skipped as templates."""
+        """Stores the next state of a turn in the background, so that the turn can be judged.
+
+        Texts that occur in several sessions are templates of programs and are removed; an empty next state is not
+        stored.
+        """
         next_state = self._repeated.without(parent.key_name, parent.session_id, next_state)
         if not next_state:
             return
@@ -186,24 +198,31 @@ class Recorder:
             self.store.sessions.touch(parent.session_id)
             self.store.turns.answer(parent.id, next_state)
 
-        task = asyncio.get_running_loop().create_task(self._quietly(write))
+        task = asyncio.get_running_loop().create_task(self._logging_errors(write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def end_session(self, session_id: str, asker: Asker) -> int:
-        """Expires the asker's turns without a successor; returns their number. Raises StoreError."""
+        """Ends a session, see `SessionTable.end`. Returns the number of turns that expire. Raises StoreError."""
         return await self._write(lambda: self.store.sessions.end(session_id, asker))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Deletes everything of a session; returns the deleted rows by kind. Raises StoreError."""
+        """Deletes a session with all derived data. Returns the number of deleted rows by kind. Raises StoreError."""
         self._note_deletion("session", session_id)
         return await self._write(lambda: self.store.deletion.delete_session(session_id))
 
     async def delete_person(
         self, person: str, adapter: str | None = None
     ) -> tuple[dict[str, int], list[int]]:
-        """Like `delete_session`, for every session and turn of a person; also returns the rollouts whose files may
-        contain the person's text (`InfluenceTable.rollouts_of`). Raises StoreError."""
+        """Deletes all sessions and turns of a person with all derived data.
+
+        Returns:
+            The number of deleted rows by kind, and the rollouts whose files may contain text of the person, see
+            `InfluenceTable.rollouts_of`.
+
+        Raises:
+            StoreError: the database failed.
+        """
         self._note_deletion("person", person)
 
         def write() -> tuple[dict[str, int], list[int]]:
@@ -227,8 +246,8 @@ class Recorder:
         text: str,
         asker: Asker,
     ) -> Feedback | None:
-        """Stores a person's feedback on a turn (see FeedbackTable.record). Returns None if there is no such turn that
-        the asker may access. Raises StoreError."""
+        """Stores feedback on a turn, see `FeedbackTable.record`. Returns None if the asker can access no such turn.
+        Raises StoreError."""
         return await self._writer.submit(
             lambda: self.store.feedback.record(
                 completion_id=completion_id, session_id=session_id, score=score, text=text, asker=asker
@@ -238,31 +257,31 @@ class Recorder:
     async def reward_session(
         self, session_id: str, score: float, text: str, discount: float, asker: Asker
     ) -> list[TurnReward]:
-        """Distributes a reward over a session's turns (see FeedbackTable.reward_session); [] if there is no turn that
-        the asker may access. Raises StoreError."""
+        """Distributes a reward over the turns of a session, see `FeedbackTable.reward_session`. Raises StoreError."""
         return await self._writer.submit(
             lambda: self.store.feedback.reward_session(session_id, score, text, discount, asker)
         )
 
     async def counts(self) -> dict[str, dict[str, int]]:
-        """Returns turns and samples by state, drops by reason."""
+        """Returns the number of turns and samples by state, and of drops by reason; see `StatusTable.counts`."""
         return await asyncio.to_thread(self.store.status.counts)
 
     async def live_version(self) -> int:
+        """Returns the live version of the base model; 0 if there is none."""
         return await asyncio.to_thread(self.store.versions.live)
 
     async def _write(self, function: Callable[[], T]) -> T:
-        return await _once_back(lambda: self._writer.submit(function))
+        return await _retrying(lambda: self._writer.submit(function))
 
-    async def _quietly(self, write: Any) -> None:
+    async def _logging_errors(self, write: Any) -> None:
         try:
             await self._write(write)
         except StoreError as error:
-            log.error("the next state of a turn was not stored: %s", error)
+            log.error("cannot store the next state of a turn: %s", error)
 
 
-async def _once_back(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Retries while the database server is unreachable, for at most `AWAY_SECONDS`. Raises the error of the last
+async def _retrying(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Calls `attempt` until the database server is reachable, for at most `AWAY_SECONDS`. Raises the error of the last
     attempt."""
     deadline, pause = time.monotonic() + AWAY_SECONDS, 0.05
     while True:

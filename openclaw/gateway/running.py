@@ -1,11 +1,11 @@
-"""Answers in progress: their limit, the queue, and how a repeated request joins its running answer.
+"""Running answers: the limit on their number, the queue, and retries that join an answer in progress.
 
-Under overload, health checks and administration are not counted, and running answers continue. Main turns wait if all
-slots are taken. Side turns wait if half of the slots are taken, and main turns precede them in the queue.
+Only answers take slots; health checks and administration do not. A main turn waits if all slots are taken. A side turn
+waits if half of the slots are taken, or a main turn waits.
 
-A client that lost its connection or timed out marks the repeated request (`X-Stainless-Retry-Count`, which OpenAI's
-clients send, or the same `Idempotency-Key`). If the first attempt is still running, no second turn is created: the
-client receives the running answer from its beginning. An equal request without the mark gets its own answer.
+After a lost connection or a time-out, clients mark the retry: OpenAI's clients send `X-Stainless-Retry-Count`, others
+repeat the `Idempotency-Key`. If the first attempt is still running, the retry creates no second turn and receives the
+running answer from its beginning. An equal request without a mark gets an answer of its own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ from openclaw.types import PlacedPicture, RenderMode
 
 
 class Admission:
-    """Admits one stream in each round of the event loop, so that a burst of requests neither delays its first request
-    nor blocks running ones."""
+    """Admits one new stream per iteration of the event loop, so that a burst of requests does not block running
+    streams."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Returns when the caller is admitted."""
+        """Waits until the caller is admitted."""
         async with self._lock:
             await asyncio.sleep(0)
 
 
 class RunningAnswers:
-    """Slots for answers; `most`: their number. Belongs to one event loop."""
+    """Slots for answers. Must be used in one event loop.
+
+    Args:
+        most: number of slots.
+    """
 
     def __init__(self, most: int) -> None:
         self._limits = {"main": most, "side": max(1, most // 2)}
@@ -50,7 +54,7 @@ class RunningAnswers:
 
     @asynccontextmanager
     async def place(self, turn_type: str) -> AsyncIterator[None]:
-        """Waits for a slot, and holds it inside the context."""
+        """Waits for a slot, and holds it until the context ends."""
         await self._take("side" if turn_type == "side" else "main")
         try:
             yield
@@ -67,7 +71,7 @@ class RunningAnswers:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # it got its slot at the same moment
+            if waiter.done() and not waiter.cancelled():  # a slot was assigned before the cancellation
                 self.running -= 1
             else:
                 self._waiting[kind].remove(waiter)
@@ -84,15 +88,15 @@ class RunningAnswers:
 
 
 POLL_SECONDS = 0.02
-"""Interval at which a repeated request checks for new tokens of the first attempt."""
+"""Interval at which a retry checks for new tokens of the first attempt."""
 
 
 class SharedGeneration(Generation):
-    """A generation that later attempts of the same request can follow.
+    """A generation whose tokens later attempts of the same request can receive too.
 
     Args:
-        turn_id: id of the turn that all attempts share.
-        first: the attempt to follow; None: this is the first.
+        turn_id: id of the turn, the same for all attempts.
+        first: generation of the first attempt; None if this is the first.
         mode: how the prompt was rendered.
         memory: the remembered preferences in it.
         pictures: the pictures in it.
@@ -120,13 +124,13 @@ class SharedGeneration(Generation):
         self.ended = False
 
     def with_prompt(self, prompt_ids: list[int], room: int) -> SharedGeneration:
-        """Restarts this same generation with another prompt, so that later attempts still find it. `request` is
-        unchanged."""
+        """Changes the prompt of this generation and returns it. It stays the same object, so that retries still find
+        it; `request` keeps the original prompt."""
         self._request = super().with_prompt(prompt_ids, room)._request
         return self
 
     async def run(self) -> AsyncGenerator[Increment, None]:
-        """Yields increments until finished: the first attempt's while it runs, then its own."""
+        """Yields increments until the answer is complete: those of the first attempt while it runs, then its own."""
         try:
             if self._first is not None:
                 async with aclosing(self._follow(self._first)) as increments:
@@ -140,39 +144,40 @@ class SharedGeneration(Generation):
             self.ended = True
 
     async def _follow(self, first: SharedGeneration) -> AsyncGenerator[Increment, None]:
-        over = False
-        while not over:
-            over = first.ended
-            have = len(self.ids)
-            new = Increment(first.ids[have:], first.log_probs[have:], [])
+        ended = False
+        while not ended:
+            ended = first.ended
+            count = len(self.ids)
+            new = Increment(first.ids[count:], first.log_probs[count:], [])
             if new.ids:
                 self.ids += new.ids
                 self.log_probs += new.log_probs
                 yield new
-            elif not over:
+            elif not ended:
                 await asyncio.sleep(POLL_SECONDS)
         self._closed_spans = first.spans
         self.finish_reason, self.matched = first.finish_reason, first.matched
 
 
 class InFlight:
-    """The running generations."""
+    """Finds running generations by request or turn."""
 
     def __init__(self) -> None:
         self._newest: WeakValueDictionary[bytes, SharedGeneration] = WeakValueDictionary()
         self._all: WeakSet[SharedGeneration] = WeakSet()
 
     def find(self, key: RequestKey) -> SharedGeneration | None:
-        """Returns the running generation that a request repeats; None if the request is not marked as repeated."""
+        """Returns the running generation of an earlier attempt; None if there is none, or the request is not marked as
+        a retry."""
         running = self._newest.get(key.digest) if key.repeated else None
         return None if running is None or running.ended else running
 
     def add(self, key: RequestKey, generation: SharedGeneration) -> SharedGeneration:
-        """Registers a generation, so that repeated requests find it."""
+        """Registers a generation, so that retries find it. Returns the generation."""
         self._newest[key.digest] = generation
         self._all.add(generation)
         return generation
 
     def continues(self, turn_id: str) -> bool:
-        """Returns whether an abandoned turn is still answered for another attempt."""
+        """Returns whether another attempt still samples the answer of a turn."""
         return any(one.turn_id == turn_id and not one.ended for one in list(self._all))

@@ -1,7 +1,7 @@
-"""The gateway's socket supervisor: how it gets its socket, starts the engine, and is replaced by a new program.
+"""The gateway's socket supervisor: opens the socket, starts workers and engine, and replaces the program on SIGHUP.
 
-The socket is the first of these that exists: the one that this process had before SIGHUP, one passed by systemd
-(`LISTEN_FDS`), that of a worker whose supervisor was killed, a new one.
+The supervisor uses the first of these sockets that exists: that of the program before SIGHUP, one passed by systemd
+(`LISTEN_FDS`), that of a worker whose supervisor was killed, or a new one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from openclaw.settings import Settings
 log = logging.getLogger(__name__)
 
 FIRST_LISTEN_FD = 3
-"""First descriptor of the sockets that systemd passes, see sd_listen_fds(3)."""
+"""Descriptor of the first socket that systemd passes, see sd_listen_fds(3)."""
 STATE_VARIABLE = "OPENCLAW_DOOR"
-"""Set by the program before an upgrade and read by the one after it, so its name must not change."""
+"""Environment variable with the state for the new program. The name must not change: an older program may set it."""
 SPARE_NEEDS_BYTES = 1 << 30
-"""Available memory in bytes from which a spare is kept by default."""
+"""Available memory from which a spare is kept by default."""
 RECORD = "gateway"
 
 Work = Callable[[Settings, socket.socket, EngineProcess | None, WorkerChannel], int]
@@ -46,9 +46,15 @@ Work = Callable[[Settings, socket.socket, EngineProcess | None, WorkerChannel], 
 
 @dataclass(frozen=True)
 class Inherited:
-    """Resources that a process passes to the program that replaces it: descriptors, pids, and the engine's port.
+    """State that a process passes to the program that replaces it on SIGHUP.
 
-    keeper: the process that keeps the engine, or without an engine the socket."""
+    Attributes:
+        pid: id of the process, which does not change.
+        listener: descriptor of the listening socket.
+        workers: pid and descriptor of the connection to each worker.
+        engine_port: port of the engine; None if the gateway runs none.
+        keeper: pid of the process that keeps the engine running, or without an engine the socket open.
+    """
 
     pid: int
     listener: int
@@ -61,7 +67,7 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 class GatewaySupervisor:
-    """Holds the gateway's port and manages its workers. Raises ConfigError for a model or a port that cannot be
+    """Keeps the gateway's port open and manages its workers. Raises ConfigError if the model or the port cannot be
     used."""
 
     def __init__(self, settings: Settings) -> None:
@@ -76,8 +82,12 @@ class GatewaySupervisor:
         self._tried: subprocess.Popen[bytes] | None = None
 
     def run(self, work: Work) -> int:
-        """Runs until a signal; returns the exit status."""
-        kept = self.earlier.keeper if self.earlier else None
+        """Runs until a signal. Returns the exit status.
+
+        Args:
+            work: main function of a worker process.
+        """
+        keeper = self.earlier.keeper if self.earlier else None
         supervisor = SocketSupervisor(
             self.listener,
             lambda channel: work(self.settings, self.listener, self.launched, channel),
@@ -86,14 +96,14 @@ class GatewaySupervisor:
             note=self._note,
             on_hangup=self._try,
             on_look=self._replace_when_tried,
-            keeper=kept,
+            keeper=keeper,
         )
         for pid, descriptor in self.earlier.workers if self.earlier else []:
             supervisor.inherit(pid, socket.socket(fileno=descriptor))
         for worker in self.reclaimed:
             supervisor.adopt(worker)
         if self.launched is not None:
-            supervisor.keep_running(self._keep_engine, kept)
+            supervisor.keep_running(self._keep_engine, keeper)
         try:
             return supervisor.run()
         finally:
@@ -110,7 +120,9 @@ class GatewaySupervisor:
             return listen(host, port)
         listener, self.reclaimed = take_over(self.takeover_id, lambda: listen(host, port))
         for worker in self.reclaimed:
-            log.warning("found a gateway whose supervisor was killed (%s, pid %d)", worker.part, worker.pid)
+            log.warning(
+                "took over a gateway worker whose supervisor was killed (%s, pid %d)", worker.part, worker.pid
+            )
         return listener
 
     def _has_room(self) -> bool:
@@ -119,12 +131,12 @@ class GatewaySupervisor:
         return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES)
 
     def _note(self, part: str, pid: int | None) -> None:
-        """Records a worker's role in the run folder, if this process is the gateway recorded there, or its worker."""
+        """Records the role of a worker in the run folder, if the folder's record is of this gateway."""
         if self.settings.run_dir:
             records.record_part(Path(self.settings.run_dir), RECORD, part, self._pid, pid)
 
     def _keep_engine(self) -> int:
-        """Keeps the engine running in its own process; returns the exit status."""
+        """Keeps the engine running; the main function of the keeper process. Returns the exit status."""
         try:
             asyncio.run(_keep(self.launched))
         except ClawError as error:
@@ -133,18 +145,18 @@ class GatewaySupervisor:
         return 0
 
     def _try(self) -> None:
-        """On SIGHUP: starts a process that tries to import the program now on disk."""
+        """Starts a process that tries to import the program on disk. Called on SIGHUP."""
         if self._tried is None:
             self._tried = subprocess.Popen([sys.executable, "-c", "import openclaw.server"])
 
     def _replace_when_tried(self, supervisor: SocketSupervisor) -> None:
-        """Replaces this process's program by the one on disk, after a trial process has imported it."""
+        """Replaces the program of this process with the one on disk, once the trial process has imported it."""
         status = None if self._tried is None else self._tried.poll()
         if status is None:
             return
         self._tried = None
         if status != 0:
-            log.error("SIGHUP: the new program cannot be imported; this one continues")
+            log.error("SIGHUP: the new program cannot be imported; the old program continues")
             return
         workers = [(worker.pid, worker.connection.fileno()) for worker in supervisor.leave()]
         port = None if self.launched is None else self.launched.port
@@ -155,29 +167,28 @@ class GatewaySupervisor:
             os.set_inheritable(descriptor, True)
         os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # ignored until the new program handles it
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, ENDS
-        )  # signals from here on are delivered to the new program
+        # signals from here on are delivered to the new program
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         if supervisor.has_stop_signal:
             return
-        log.info("SIGHUP: the gateway is replaced")
+        log.info("SIGHUP: replacing the gateway's program")
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def takeover_id_of(settings: Settings) -> TakeoverId | None:
-    """Returns the id by which a new supervisor finds this one's workers. None for a server that was started by hand:
-    its workers end with it."""
+    """Returns the id by which a new supervisor finds the workers of a killed one. Returns None for a server that is not
+    part of a run: its workers end with their supervisor."""
     if not (settings.run_dir and settings.engine_url):
         return None
-    kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
+    settings_digest = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
     folder = socket_folder(Path(settings.run_dir) / "processes")
-    return TakeoverId(f"{settings.host}:{settings.port}", kind, folder)
+    return TakeoverId(f"{settings.host}:{settings.port}", settings_digest, folder)
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:
-    """Returns the engine that the gateway launches; None if it uses existing engines."""
+    """Returns the engine that the gateway runs; None if `--engine-url` names existing engines."""
     if settings.engine_url:
         return None
     return EngineProcess.of(
@@ -191,7 +202,7 @@ def launched_engine(settings: Settings, port: int | None = None) -> EngineProces
 
 
 async def _keep(engine: EngineProcess | None) -> None:
-    """Runs the engine until a signal. Raises ConfigError if it never became ready."""
+    """Runs the engine until SIGTERM. Raises ConfigError if it did not become ready."""
     assert engine is not None
     running = asyncio.create_task(engine.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
@@ -201,7 +212,7 @@ async def _keep(engine: EngineProcess | None) -> None:
 
 
 def _inherited(settings: Settings) -> Inherited | None:
-    """Returns the resources kept from before SIGHUP; None if there are none."""
+    """Returns the state of the program before SIGHUP; None if this program was started otherwise."""
     if settings.inherited_state is None:
         return None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)

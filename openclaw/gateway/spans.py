@@ -1,10 +1,10 @@
-"""OpenTelemetry spans of answers; off unless OTEL_EXPORTER_OTLP_ENDPOINT is set.
+"""OpenTelemetry spans of answers, sent if OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
-Names follow the semantic conventions for generative AI,
-https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/; other names begin with `openclaw.`. OpenTelemetry's
-own variables set headers, timeouts, sampling and the service's name. Spans do not contain conversation text, unless
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set. A thread sends them. If the collector is unreachable, spans
-are dropped and requests do not wait.
+Attributes follow the semantic conventions for generative AI,
+https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/; additional ones begin with `openclaw.`. OpenTelemetry's
+environment variables set headers, time-outs, sampling and the service name. Spans contain text of conversations only
+if OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set. A background thread sends them; if the collector is
+unreachable, spans are dropped, and requests are not delayed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Attributes = dict[str, Any]
 
 
 def spans_of(settings: Settings) -> Spans | None:
-    """Returns the tracer; None if no collector is set, or if OpenTelemetry is not installed, which is logged."""
+    """Returns the tracer; None if no collector is set, or (with a warning) if OpenTelemetry is not installed."""
     if not settings.otel_endpoint:
         return None
     try:
@@ -54,13 +54,13 @@ def spans_of(settings: Settings) -> Spans | None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         log.warning(
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s is not installed: no spans are sent. "
-            "Install it in this repository: pip install '.[otel]'",
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s is not installed, so no spans are sent: "
+            "run pip install '.[otel]' in the repository",
             error.name,
         )
         return None
-    own = Resource.create({"service.name": "openclaw-rl"})
-    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
+    default = Resource.create({"service.name": "openclaw-rl"})
+    provider = TracerProvider(resource=default.merge(OTELResourceDetector().detect()))
     address = f"{settings.otel_endpoint.rstrip('/')}/v1/traces"
     exporter = OTLPSpanExporter(endpoint=address)
     provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -70,7 +70,11 @@ def spans_of(settings: Settings) -> Spans | None:
 
 
 class Spans:
-    """Creates a span for each answer. `content`: include the messages."""
+    """Creates one span per answer.
+
+    Args:
+        content: whether spans contain the messages.
+    """
 
     def __init__(self, provider: TracerProvider, exporter: SpanExporter, model: str, content: bool) -> None:
         from opentelemetry.trace import SpanKind, StatusCode
@@ -83,33 +87,33 @@ class Spans:
     async def around(
         self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
     ) -> Completion:
-        """Runs `run` inside a span, and returns or raises the same."""
-        first: float | None = None
+        """Calls `run` inside a span, and returns its result. Exceptions of `run` are recorded and raised."""
+        seconds_to_first: float | None = None
 
-        async def noting(chunk: Chunk) -> None:
-            nonlocal first
-            if first is None:
-                first = time.perf_counter() - began
+        async def timed(chunk: Chunk) -> None:
+            nonlocal seconds_to_first
+            if seconds_to_first is None:
+                seconds_to_first = time.perf_counter() - began
             await on_chunk(chunk)
 
-        asked = self.asked(exchange)
-        name = f"{asked['gen_ai.operation.name']} {self._model}"
-        span = self._tracer.start_span(name, kind=self._kind, attributes=asked)
+        attributes = self.request_attributes(exchange)
+        name = f"{attributes['gen_ai.operation.name']} {self._model}"
+        span = self._tracer.start_span(name, kind=self._kind, attributes=attributes)
         began = time.perf_counter()
         try:
-            completion = await run(noting)
-            span.set_attributes(self.answered(exchange, completion))
+            completion = await run(timed)
+            span.set_attributes(self.answer_attributes(exchange, completion))
             return completion
         except BaseException as error:
             span.set_attribute("error.type", kind_of(error))
             span.set_status(self._failed)
             raise
         finally:
-            span.set_attributes(sampled(exchange, first))
+            span.set_attributes(token_attributes(exchange, seconds_to_first))
             span.end()
 
-    def asked(self, exchange: Exchange) -> Attributes:
-        """Returns attributes of the request."""
+    def request_attributes(self, exchange: Exchange) -> Attributes:
+        """Returns the attributes of a request."""
         request, turn = exchange.request, exchange.turn
         raw = any(one.get("format") == "raw" for one in request.messages)
         attributes: Attributes = {
@@ -127,8 +131,8 @@ class Spans:
             attributes["gen_ai.input.messages"] = as_json([message_of(one) for one in request.messages])
         return attributes
 
-    def answered(self, exchange: Exchange, completion: Completion) -> Attributes:
-        """Returns attributes of the answer."""
+    def answer_attributes(self, exchange: Exchange, completion: Completion) -> Attributes:
+        """Returns the attributes of a complete answer."""
         attributes: Attributes = {
             "gen_ai.response.id": exchange.turn.completion_id,
             "gen_ai.response.model": exchange.model or self._model,
@@ -140,45 +144,46 @@ class Spans:
         return attributes
 
     def close(self) -> None:
-        """Sends pending spans within CLOSING_SECONDS."""
+        """Sends pending spans, for at most CLOSING_SECONDS."""
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(CLOSING_SECONDS)
         self._exporter.shutdown()  # no retries if the collector is unreachable
 
 
-def sampled(exchange: Exchange, first: float | None) -> Attributes:
-    """Returns attributes that aborted answers have too; `first`: seconds to the first part."""
+def token_attributes(exchange: Exchange, seconds_to_first: float | None) -> Attributes:
+    """Returns the attributes of sampled tokens, which aborted answers have too."""
     attributes: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
     if spans := exchange.generation.spans:
         attributes["openclaw.weight_versions"] = [span[0] for span in spans]
-    if first is not None:
-        attributes["gen_ai.response.time_to_first_chunk"] = first
+    if seconds_to_first is not None:
+        attributes["gen_ai.response.time_to_first_chunk"] = seconds_to_first
     return attributes
 
 
 def kind_of(error: BaseException) -> str:
-    """Returns an error type of low cardinality."""
+    """Returns the code of a client error, or the class name of another error."""
     code = error.code if isinstance(error, ClientError) else None
     return code or type(error).__name__
 
 
 def message_of(message: Message) -> Attributes:
-    """Returns a message in the conventions' format: a role, and parts."""
+    """Returns a message in the format of the semantic conventions: a role and a list of parts."""
     parts: list[Attributes] = []
-    if thought := message.get("reasoning_content"):
-        parts.append({"type": "reasoning", "content": str(thought)})
+    if reasoning := message.get("reasoning_content"):
+        parts.append({"type": "reasoning", "content": str(reasoning)})
     if message.get("role") == "tool":
         response = {"type": "tool_call_response", "id": message.get("tool_call_id")}
         return {"role": "tool", "parts": [{**response, "response": text_of(message)}]}
     if text := text_of(message):
         parts.append({"type": "text", "content": text})
     for call in message.get("tool_calls") or []:
-        called = call.get("function", {})
-        about = {"name": called.get("name"), "arguments": called.get("arguments")}
-        parts.append({"type": "tool_call", "id": call.get("id"), **about})
+        function = call.get("function", {})
+        fields = {"name": function.get("name"), "arguments": function.get("arguments")}
+        parts.append({"type": "tool_call", "id": call.get("id"), **fields})
     return {"role": str(message.get("role", "")), "parts": parts}
 
 
 def as_json(value: object) -> str:
+    """Returns a value as JSON text."""
     return json.dumps(value, ensure_ascii=False)

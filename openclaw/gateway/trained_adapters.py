@@ -1,7 +1,5 @@
-"""The adapters that a run trains, as served by the gateway, with the live version of each.
-
-Before its first version, the base model answers for an adapter.
-"""
+"""The adapters that this run trains, with the live version of each. Until an adapter has a version, the base model
+answers in its place."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from openclaw.engine.live_adapter import LIVE, home_of, live_adapter
 from openclaw.settings import Settings
 
 Stamp = tuple[int, int]
-"""Modification time and inode of a file, which change when it is replaced."""
+"""Modification time (ns) and inode of a file. They change when the file is replaced."""
 
 
 class TrainedAdapters:
-    """Caches an adapter's file until it is replaced."""
+    """Reads the live versions from the run folder, and caches each until its file is replaced."""
 
     def __init__(self, settings: Settings) -> None:
         self._run_dir = None if settings.run_dir is None else Path(settings.run_dir)
@@ -26,12 +24,16 @@ class TrainedAdapters:
         self._known: dict[str, tuple[Stamp, Adapter]] = {}
 
     def home(self, name: str) -> Path | None:
-        """Returns the folder with the live version of an adapter and orders about its versions; None if unknown."""
+        """Returns the folder with the live version of an adapter and the orders about its versions; None without a run
+        folder."""
         return None if self._run_dir is None else home_of(self._run_dir, name)
 
     def live(self, adapter: Adapter) -> Adapter:
-        """Returns the live version of an adapter; other adapters, and those without a version or to be forgotten, are
-        returned unchanged."""
+        """Returns the live version of an adapter.
+
+        An adapter that this run does not train, or that has no version yet, is returned unchanged. An adapter that is
+        about to be deleted with its person is returned without weights.
+        """
         if not adapter.trained or self._run_dir is None:
             return adapter
         if adapter.name in self._own and is_waiting(self._run_dir, adapter.name):

@@ -1,4 +1,4 @@
-"""Greedy answers by a version that need not be live, while the live weights keep serving. Nothing is stored."""
+"""Greedy answers by any version on disk, while the live version continues to serve. The answers are not stored."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ FIRST = 0
 
 @dataclass(frozen=True)
 class TrialAnswer:
-    """An answer of weights that need not be live. `log_prob`: mean over its tokens, nats; `ended`: whether it ended
-    by itself."""
+    """An answer of a version.
+
+    Attributes:
+        log_prob: mean over the tokens, in nats; None without log-probs.
+        ended: whether the answer ended with a stop token, not at the length limit.
+    """
 
     message: Message
     log_prob: float | None
@@ -31,22 +35,28 @@ class TrialAnswer:
 async def answers_of(
     gateway: Gateway, version: WeightVersion, prompts: Sequence[list[int]], tools: bool = False
 ) -> list[Message]:
-    """Returns one message a prompt [T], of at most `MOST_TOKENS` tokens. Users' requests continue meanwhile.
+    """Returns the answer of a version to each prompt [T], of at most `MOST_TOKENS` tokens.
+
+    Args:
+        tools: whether tool calls in the answers are parsed.
 
     Raises:
-        ClientError: the version was deleted, or no engine here can hold a second set of weights (409), or a prompt
-            leaves no room.
+        ClientError: 409 if the version is no longer on disk, or no engine can hold a second set of weights; another
+            status if the engine rejects the request.
         EngineError: no engine answers.
     """
-    asked = TrialRequest(version.version, folder_of(version), list(prompts), MOST_TOKENS)
-    return [one.message for one in await tried(gateway, asked, tools)]
+    request = TrialRequest(version.version, folder_of(version), list(prompts), MOST_TOKENS)
+    return [one.message for one in await tried(gateway, request, tools)]
 
 
 async def first_answers(
     gateway: Gateway, known: Sequence[WeightVersion], prompts: Sequence[list[int]], most: int
 ) -> list[TrialAnswer]:
-    """Returns answers of the initial model: version 0 if it is on disk, else the gateway's model folder. Raises as
-    `answers_of`."""
+    """Returns the answers of the initial model to prompts [T], of at most `most` tokens.
+
+    The initial model is version 0 if it is on disk, else the gateway's model folder. Raises the same errors as
+    `answers_of`.
+    """
     folder = first_folder(known) or str(gateway.settings.model_folder)
     return await tried(gateway, TrialRequest(FIRST, folder, list(prompts), most))
 
@@ -57,20 +67,20 @@ def first_folder(known: Sequence[WeightVersion]) -> str | None:
     return next((path for path in paths if path and Path(path).is_dir()), None)
 
 
-async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> list[TrialAnswer]:
-    """Returns answers of the first engine that can give them. Raises as `answers_of`."""
-    failed: EngineError | None = None
+async def tried(gateway: Gateway, request: TrialRequest, tools: bool = False) -> list[TrialAnswer]:
+    """Returns the answers of the first engine that supports other versions. Raises the same errors as `answers_of`."""
+    last_error: EngineError | None = None
     for url in gateway.engines.urls:
         try:
-            answers = await gateway.engines.try_weights(url, asked)
+            answers = await gateway.engines.try_weights(url, request)
         except EngineError as error:
-            failed = error
+            last_error = error
             continue
         if answers is not None:
-            pairs = zip(asked.prompts, answers, strict=True)
+            pairs = zip(request.prompts, answers, strict=True)
             return [_read(gateway, prompt, answer, tools) for prompt, answer in pairs]
-    if failed is not None:
-        raise failed
+    if last_error is not None:
+        raise last_error
     message = (
         "this engine holds only one set of weights; only the embedded engine can answer with another version"
     )
@@ -80,7 +90,9 @@ async def tried(gateway: Gateway, asked: TrialRequest, tools: bool = False) -> l
 def folder_of(version: WeightVersion) -> str:
     """Returns the folder of a version's weights. Raises ClientError (409) if it was deleted."""
     if version.path is None or not Path(version.path).is_dir():
-        message = f"version {version.version} is no longer on disk (a larger --keep-versions keeps more)"
+        message = (
+            f"version {version.version} is no longer on disk; increase --keep-versions to keep more versions"
+        )
         raise ClientError(message, "version", "not_on_disk", 409)
     return version.path
 
@@ -92,7 +104,7 @@ def _read(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bo
 
 
 def _message(gateway: Gateway, prompt: list[int], answer: dict[str, Any], tools: bool) -> Message:
-    """Returns the assistant message that a client would get."""
+    """Returns the answer as the assistant message that a client would receive."""
     parser, completion = gateway.format.parser(tools=tools), Completion([])
     parser.begin(prompt, None)
     completion.add(parser.feed([int(token) for token in answer["ids"]]))

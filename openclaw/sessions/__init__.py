@@ -1,1 +1,1 @@
-"""Finds the conversation of a request, and the turn that it continues."""
+"""Matches requests to conversations and to the turns that they continue."""

@@ -1,4 +1,4 @@
-"""Caches transcripts of histories, so that a repeated history costs only its new messages."""
+"""Cache of transcripts, so that only the new messages of a repeated history are processed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from openclaw.sessions.transcript import Transcript
 from openclaw.types import Message
 
 KEPT_ANSWERS = 200_000
-"""Most answers of all cached transcripts together."""
+"""Most answers in all cached transcripts together."""
 _NONE = Transcript("", ())
 
 
 class KnownHistories:
-    """Transcripts of the most recent histories, by their `prefix_keys`. Thread-safe."""
+    """Cache of the transcripts of recent histories, by their `prefix_keys`. Thread-safe."""
 
     def __init__(self, kept: int = KEPT_ANSWERS) -> None:
         self._kept = kept
@@ -24,7 +24,7 @@ class KnownHistories:
         self._lock = threading.Lock()
 
     def known(self, keys: Sequence[bytes] | None) -> tuple[int, Transcript]:
-        """Returns (number of messages, their transcript) of the longest cached beginning of a history."""
+        """Returns the longest cached prefix of a history: its number of messages, and their transcript."""
         for count in range(len(keys or ()) - 1, 0, -1):
             assert keys is not None
             with self._lock:
@@ -37,17 +37,24 @@ class KnownHistories:
     def transcript(
         self, messages: Sequence[Message], keys: Sequence[bytes] | None, known: tuple[int, Transcript]
     ) -> Transcript:
-        """Returns the transcript of a history, of which `known` is cached. It is cached too, and that without the
-        last message, which some clients move behind each new one."""
+        """Returns the transcript of a history, and caches it.
+
+        The transcript without the last message is cached too, because some clients move that message to the end of each
+        request.
+
+        Args:
+            keys: `prefix_keys` of the history; None if it cannot be cached.
+            known: result of `known` for the history.
+        """
         last = len(messages) - 1
         if last >= known[0]:
             known = last, Transcript.of(messages[:last], known)
-            self._keep(keys, *known)
+            self._add(keys, *known)
         transcript = Transcript.of(messages, known)
-        self._keep(keys, len(messages), transcript)
+        self._add(keys, len(messages), transcript)
         return transcript
 
-    def _keep(self, keys: Sequence[bytes] | None, count: int, transcript: Transcript) -> None:
+    def _add(self, keys: Sequence[bytes] | None, count: int, transcript: Transcript) -> None:
         if keys is None:
             return
         with self._lock:

@@ -1,5 +1,7 @@
-"""Detects long texts that occur verbatim in several sessions of a key: templates of a program, not feedback of a
-person. Each key is counted separately: otherwise one key could make the feedback of another count as a template."""
+"""Detects long texts that occur verbatim in several sessions of a key: templates of a program, not feedback.
+
+Keys are counted separately, so that one client cannot make another client's feedback count as a template.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,21 @@ from openclaw.common.messages import text_of
 from openclaw.types import Message
 
 SHORTEST = 200
-"""Fewest characters; people repeat short remarks."""
+"""Fewest characters of a template; people repeat shorter texts."""
 SESSIONS = 3
-"""Number of sessions after which a text counts as repeated."""
+"""Number of sessions from which a text counts as a template."""
 REMEMBERED = 10_000
-"""Most remembered texts, newest first."""
+"""Most texts that are remembered; the least recently used one is dropped."""
 
 
 class RepeatedTexts:
-    """Sessions of long texts in the user role, since the start of this process."""
+    """Counts the sessions of each long text in the user role, since the start of this process."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()
 
     def without(self, key_name: str | None, session_id: str, next_state: Sequence[Message]) -> list[Message]:
-        """Returns the messages after an answer of a key's session, without repeated texts."""
+        """Returns a next state without user messages that are templates, and counts its texts."""
         return [
             message
             for message in next_state
@@ -35,8 +37,8 @@ class RepeatedTexts:
     def _is_repeated(self, key_name: str | None, session_id: str, text: str) -> bool:
         if len(text) < SHORTEST:
             return False
-        whose = f"{key_name or ''}\0{text}"
-        digest = hashlib.blake2b(whose.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        text_of_key = f"{key_name or ''}\0{text}"
+        digest = hashlib.blake2b(text_of_key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         sessions = self._sessions.setdefault(digest, set())
         self._sessions.move_to_end(digest)
         if len(self._sessions) > REMEMBERED:

@@ -1,8 +1,7 @@
-"""Finds the conversation of a request, the turn that it follows, and the next state of that turn.
+"""Digests of histories, which match a request to the turn that it continues, and the next state of that turn.
 
-Pure functions. A session id only narrows the search; the transcript decides. Histories are compared without parts
-that clients change: time stamps, internal context, ids of tool calls, reasoning, content as text or parts, blank
-lines, and the system prompt.
+Pure functions. Digests ignore what clients change between requests: time stamps, internal context, ids of tool calls,
+reasoning, whether content is a text or parts, blank lines, and the system prompt.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ _DIGEST_BYTES = 16
 class Transcript:
     """Digests of a history.
 
-    digest: of the whole history.
-    answers: (digest up to and with an assistant message, index of the message after it), last first.
+    Attributes:
+        digest: digest of the whole history, hex.
+        answers: for each assistant message, last first: the digest of the history up to and including it, and the index
+            of the message after it.
     """
 
     digest: str
@@ -35,40 +36,43 @@ class Transcript:
 
     @classmethod
     def of(cls, messages: Sequence[Message], known: tuple[int, Transcript] | None = None) -> Transcript:
-        """Returns the transcript; `known`: (number, transcript) of messages at the beginning."""
+        """Returns the transcript of messages.
+
+        Args:
+            known: number and transcript of the first messages, which are then not read again.
+        """
         start, beginning = known or (0, cls("", ()))
         digest = bytes.fromhex(beginning.digest)
         answers = []
-        replies = scaffold_in(messages, start)
+        scaffold = scaffold_in(messages, start)
         for index, message in enumerate(messages[start:], start):
-            if index in replies:
+            if index in scaffold:
                 continue
-            following = chained(digest, message)
+            digest = chained(digest, message)
             if message["role"] == "assistant":
-                answers.append((following.hex(), index + 1))
-            digest = following
+                answers.append((digest.hex(), index + 1))
         return cls(digest.hex(), (*reversed(answers), *beginning.answers))
 
     def with_answer(self, answer: Message) -> str:
-        """Returns the digest of this history with an answer, which is that of a later request that continues it."""
+        """Returns the digest (hex) of this history with an answer. A request that continues it has the same digest."""
         return chained(bytes.fromhex(self.digest), answer).hex()
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The stored turn that a request follows. `start`: index of the request's first message after its answer."""
+    """The stored turn that a request continues. `start`: index of the request's first message after the answer."""
 
     turn: Turn
     start: int
 
 
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
-    """Returns the messages after the answer before `start`: tool results and a user's text up to the next answer,
-    without clients' own texts. Empty if there are none."""
+    """Returns the tool results and user texts from index `start` up to the next answer, without texts that client
+    programs write."""
     messages_after = []
-    replies = scaffold_in(messages, start)
+    scaffold = scaffold_in(messages, start)
     for index, message in enumerate(messages[start:], start):
-        if index in replies:
+        if index in scaffold:
             continue
         if message["role"] == "assistant":
             break
@@ -88,30 +92,31 @@ def _shown(message: Message) -> str:
 
 
 def scaffold_in(messages: Sequence[Message], start: int = 0) -> frozenset[int]:
-    """Returns the indices from `start` on of texts that a client moves in each request, and of its own answers after
-    them: they are not part of the history."""
-    begins, scaffolds = CLIENTS.scaffold, []
+    """Returns the indices, from `start` on, of messages that are not part of the history: texts that a client inserts
+    at another place in each request, and the answers that the client itself writes after them."""
+    prefixes, indices = CLIENTS.scaffold, []
     for index, message in enumerate(messages[max(start - 1, 0) :], max(start - 1, 0)):
-        if message["role"] == "user" and text_of(message).startswith(begins):
-            scaffolds.append(index)
+        if message["role"] == "user" and text_of(message).startswith(prefixes):
+            indices.append(index)
             if index + 1 < len(messages) and messages[index + 1]["role"] == "assistant":
-                scaffolds.append(index + 1)
-    return frozenset(scaffolds)
+                indices.append(index + 1)
+    return frozenset(indices)
 
 
 def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:
-    """Returns whether a client sent this answer back. Parts that clients change count only with `to_the_letter`."""
-    read = _literal if to_the_letter else _normal
-    return read(stored) == read(sent)
+    """Returns whether a message of a client is a stored answer. What clients change is ignored unless
+    `to_the_letter`."""
+    comparable = _literal if to_the_letter else _normal
+    return comparable(stored) == comparable(sent)
 
 
 def is_true(value: object) -> bool:
-    """Returns whether a header or field enables something: true, 1, yes, on."""
+    """Returns whether the value of a header or field is true, 1, yes or on."""
     return value is True or str(value).strip().lower() in YES
 
 
 def chained(digest: bytes, message: Message) -> bytes:
-    """Returns the digest of a history with one more message; unchanged if the message is only noise."""
+    """Returns the digest of a history with one more message. It does not change for a message that is ignored."""
     normal = _normal(message)
     if normal is None:
         return digest

@@ -241,5 +241,5 @@ async def test_long_engine_output_without_line_ends_is_drained(
     process = EngineProcess([sys.executable, str(script)], 1)
     async with asyncio.timeout(20):
         assert await process._run_once()
-    assert process._last_words == "the last words"
+    assert process._last_line == "the last words"
     assert "loading shards 3999" in capfd.readouterr().err
