@@ -187,7 +187,7 @@ class Gateway:
         if not names:
             return request
         for name, picture in self._checked.unknown(request.pictures).items():
-            await self._aside(check_whole, picture)
+            await self._in_thread(check_whole, picture)
             self._checked.add(name)
         pictures = dict(request.pictures)
         if self.recorder is not None and (stored := names.keys() - pictures.keys()):
@@ -275,10 +275,10 @@ class Gateway:
                 bridged = await self._in_thread(self.format.bridge, *prompt_parts)
             if bridged is not None:
                 pictures = [*parent.turn.pictures, *self.format.placed(bridged, new)]
-                return Prompt(bridged, "bridge", None if wishes is None else stand, pictures)
-        if unspoken:
-            request = replace(request, messages=with_memory(request.messages, unspoken))
-        return await self._full(request, None if wishes is None else unspoken)
+                return Prompt(bridged, "bridge", None if preferences is None else in_prompt, pictures)
+        if unstated:
+            request = replace(request, messages=with_memory(request.messages, unstated))
+        return await self._full(request, None if preferences is None else unstated)
 
     async def _full(self, request: ChatRequest, memory: Sequence[str] | None) -> Prompt:
         ids = await self._rendered(request)

@@ -168,7 +168,7 @@ class Recorder:
 
     async def pictures(self, names: Collection[str]) -> dict[str, Picture]:
         """Returns the stored ones of these pictures. Raises StoreError."""
-        return await _once_back(lambda: asyncio.to_thread(self.store.pictures.named, names))
+        return await _retrying(lambda: asyncio.to_thread(self.store.pictures.named, names))
 
     def _record(self, turn: NewTurn, pictures: Mapping[str, Picture] | None) -> Turn | None:
         """Returns None if the turn that it continues was deleted meanwhile, perhaps through another worker."""
