@@ -66,10 +66,10 @@ class CumulativeAnswers:
         parts, at, tails = [], 0, []
         skipped = self._lists[0].count
         for growing in self._lists:
-            found = growing.new_entries(data, at)
-            if found is None:
+            entries = growing.new_entries(data, at)
+            if entries is None:
                 return None
-            start, end, tail = found
+            start, end, tail = entries
             parts += [data[at:start], b"[]"]
             at = end
             tails.append(tail)
