@@ -331,7 +331,7 @@ def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.Captu
         parse_args(["--loss-spec-path", SELECT, "--help-all"], env={})
     told = " ".join(capsys.readouterr().out.split())
     assert "--topk-adv-diff-clip FLOAT limit of teacher minus student" in told
-    assert "most likely ids per position to compare (default: 0) [env: OPENCLAW_TOPK_K]" in told
+    assert "number of likely ids compared per position (default: 0) [env: OPENCLAW_TOPK_K]" in told
 
 
 def test_a_misspelt_variable_of_a_method_is_reported(tmp_path: Path) -> None:

@@ -31,5 +31,5 @@ def test_groups_of_one_and_constant_groups_get_zero() -> None:
 
 
 def test_rewards_and_groups_must_match() -> None:
-    with pytest.raises(ValueError, match="2 rewards for 1"):
+    with pytest.raises(ValueError, match="got 2 rewards but 1 group indices"):
         group_advantages([1.0, 2.0], [1])

@@ -81,7 +81,7 @@ def test_engines_without_access_to_the_run_folder_serve_each_version(
     ("flags", "said"),
     [
         ({}, "the engines of --rollout-backend embedded read each version from its folder"),
-        ({"rollout_backend": "sglang", "colocate": True}, "share a GPU, which NCCL does not join to itself"),
+        ({"rollout_backend": "sglang", "colocate": True}, "share a GPU, which NCCL does not support"),
         (
             {"rollout_backend": "sglang", "engine_words": {"rollout": ["--sglang-pp-size", "2"]}},
             "broadcasts with --pp-size",
