@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, and checks of their owners and names."""
+"""Atomic writes of files and folders, checks of their owners and names, and JSON objects in files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from claw_base.errors import ConfigError
 
@@ -28,6 +29,15 @@ def write_json(path: Path, content: object) -> None:
     """Replaces a small JSON file atomically: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1))
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Returns the JSON object in a file; None if there is no such file, or it holds something else."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import LAST, REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
-from openclaw.engine.pictures import SentPicture, one_mark_each
+from openclaw.engine.pictures import SentPicture, prompt_fields
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Generation:
         ids = request.prompt_ids + self.ids if self.ids else request.prompt_ids
         return {
             **join,
-            **one_mark_each(ids, request.pictures),
+            **prompt_fields(ids, request.pictures),
             "sampling_params": {
                 **sampling,
                 "max_new_tokens": request.max_new_tokens - len(self.ids),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from claw_base.image_marks import one_mark_each
 from openclaw.errors import ClientError
 
 
@@ -18,23 +19,19 @@ class SentPicture:
     url: str
 
 
-def one_mark_each(ids: list[int], pictures: Sequence[SentPicture]) -> dict[str, Any]:
-    """Returns the fields for a prompt's ids [T]: `input_ids` with one mark for each picture, and `image_data`. The
-    engine repeats a mark for every token of its picture.
+def prompt_fields(ids: list[int], pictures: Sequence[SentPicture]) -> dict[str, Any]:
+    """Returns the fields for a prompt's ids [T]: `input_ids` with one mark for each picture, and `image_data`.
 
     Raises:
         ClientError: the model sampled a mark earlier in this conversation. An engine would take it for a picture.
     """
     if not pictures:
         return {"input_ids": ids}
-    shortened, at = list[int](), 0
-    for picture in pictures:
-        shortened += ids[at : picture.start + 1]
-        at = picture.start + picture.length
-    shortened += ids[at:]
-    if shortened.count(ids[pictures[0].start]) != len(pictures):
-        message = (
-            "messages: an earlier answer contains the token that marks a picture; begin a new conversation"
-        )
-        raise ClientError(message, "messages")
-    return {"input_ids": shortened, "image_data": [picture.url for picture in pictures]}
+    try:
+        marked = one_mark_each(ids, [(picture.start, picture.length) for picture in pictures])
+    except ValueError as error:
+        raise ClientError(
+            "messages: an earlier answer contains the token that marks a picture; begin a new conversation",
+            "messages",
+        ) from error
+    return {"input_ids": marked, "image_data": [picture.url for picture in pictures]}

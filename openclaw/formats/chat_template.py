@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from claw_base.files import read_object
 from openclaw.errors import ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.types import Message
@@ -33,7 +34,7 @@ class ChatTemplate:
     """
 
     def __init__(self, folder: Path) -> None:
-        config = _json(folder / "tokenizer_config.json")
+        config = read_object(folder / "tokenizer_config.json") or {}
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
@@ -112,7 +113,7 @@ class FolderTemplate:
 
 def has_template(folder: Path) -> bool:
     """Returns whether a model folder has a chat template."""
-    return bool(_sources(folder, _json(folder / "tokenizer_config.json")))
+    return bool(_sources(folder, read_object(folder / "tokenizer_config.json") or {}))
 
 
 def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
@@ -132,7 +133,7 @@ def _stop_ids(folder: Path, tokenizer: Tokenizer) -> set[int]:
     """Returns the stop ids in generation_config.json, config.json and the tokenizer."""
     stop_ids: set[Any] = {tokenizer.eos_token_id}
     for name in ("generation_config.json", "config.json"):
-        ids = _json(folder / name).get("eos_token_id")
+        ids = (read_object(folder / name) or {}).get("eos_token_id")
         stop_ids |= set(ids if isinstance(ids, list) else [ids])
     return {one for one in stop_ids if isinstance(one, int)}
 
@@ -147,11 +148,3 @@ def _raise_exception(message: str) -> NoReturn:
 
 def _content(token: Any) -> str:
     return str(token["content"] if isinstance(token, dict) else token)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

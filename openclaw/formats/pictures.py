@@ -6,7 +6,6 @@ another number of tokens.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import read_object
+from claw_base.image_marks import SEEING
 from openclaw.errors import ClientError
 from openclaw.types import PlacedPicture
 
 log = logging.getLogger(__name__)
 
-SEEING = ("qwen3_vl",)
-"""model_type of models whose pictures are served and trained (slime/slime/vision/README.md)."""
 LONGEST_SIDES = 200
 """Most times that one side of a picture may be as long as the other, as in Qwen's processor."""
 
@@ -40,10 +39,11 @@ class PictureFormat:
     def of(cls, folder: Path) -> PictureFormat | None:
         """Returns the format of a model folder; None for a model that reads no pictures, also if its folder lacks the
         configuration for them."""
-        config = _json(folder / "config.json")
+        config = read_object(folder / "config.json") or {}
         if config.get("model_type") not in SEEING:
             return None
-        made, vision = _json(folder / "preprocessor_config.json"), config.get("vision_config", {})
+        made = read_object(folder / "preprocessor_config.json") or {}
+        vision = config.get("vision_config", {})
         size = made.get("size") or {}
         try:
             return cls(
@@ -110,11 +110,3 @@ class PictureFormat:
     def _tokens(self, part: Mapping[str, Any]) -> int:
         rows, columns = self.grid(part["width"], part["height"])
         return rows * columns // self.merge**2
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

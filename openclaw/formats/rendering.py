@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import read_object
 from openclaw.common.messages import text_of
 from openclaw.common.pictures import PICTURE, parts_of
 from openclaw.errors import ClientError, ConfigError
@@ -76,7 +77,7 @@ class ModelFolder:
     @classmethod
     def read(cls, path: Path) -> ModelFolder:
         """Returns the properties of a folder. Raises ConfigError if it is not a model that can be served."""
-        config = _json(path / "config.json")
+        config = read_object(path / "config.json")
         if config is None:
             raise ConfigError(
                 f"{path} is not a model: it has no readable config.json; use a Hugging Face model folder"
@@ -96,7 +97,7 @@ class ModelFolder:
         length = config.get("max_position_embeddings", nested.get("max_position_embeddings"))
         if not isinstance(length, int) or length < 1:
             raise ConfigError(f"{path}/config.json: max_position_embeddings is missing")
-        temperature = (_json(path / "generation_config.json") or {}).get("temperature")
+        temperature = (read_object(path / "generation_config.json") or {}).get("temperature")
         return cls(path, renderer, length, float(temperature) if temperature else None)
 
 
@@ -260,13 +261,5 @@ def _template_hash(path: Path) -> str:
     if template.is_file():
         text = template.read_text()
     else:
-        text = json.dumps((_json(path / "tokenizer_config.json") or {}).get("chat_template"))
+        text = json.dumps((read_object(path / "tokenizer_config.json") or {}).get("chat_template"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

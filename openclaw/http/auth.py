@@ -213,5 +213,8 @@ def _token(authorization: str) -> bytes:
 
 
 def _unauthorized(what: str) -> ClientError:
-    message = f"missing or incorrect API key: send 'Authorization: Bearer KEY' with the server's {what}"
+    # It begins as OpenAI's does, because litellm and others match these words.
+    message = (
+        f"Incorrect API key provided, or none: send 'Authorization: Bearer KEY' with the server's {what}"
+    )
     return ClientError(message, code="invalid_api_key", status=401, kind="authentication_error")

@@ -107,7 +107,7 @@ class Share:
         ):
             if most and have > most:
                 raise ClientError(
-                    f"too many requests: this key or address has more than {most} {what}; try again when one is finished",
+                    f"Too many requests: this key or address has more than {most} {what}; try again when one ends",
                     code="too_many_open_requests", status=429, kind="rate_limit_error", retry_after=RETRY_SECONDS,
                 )  # fmt: skip
 

@@ -249,7 +249,7 @@ class RequestGuard:
         wait = self._rate.take(_client(scope, name))
         if wait:
             raise ClientError(
-                f"rate limit exceeded: more than {self._settings.rate_limit:g} requests a minute; try again in "
+                f"Rate limit reached: more than {self._settings.rate_limit:g} requests a minute; try again in "
                 f"{wait:g} seconds",
                 code="rate_limit_exceeded", status=429, kind="rate_limit_error", retry_after=wait,
             )  # fmt: skip

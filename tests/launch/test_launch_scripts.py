@@ -173,8 +173,8 @@ def test_a_flag_of_the_caller_takes_precedence(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_describes_itself(name: str) -> None:
-    told = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
-    assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 6
+    output = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
+    assert f"bash {SCRIPTS[name]} --demo" in output.stdout and output.stdout.count("\n") == 6
 
 
 def test_a_teacher_without_an_engine_is_rejected_before_the_start(
@@ -329,9 +329,9 @@ def test_every_flag_of_a_method_has_an_effect(group: type) -> None:
 def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_args(["--loss-spec-path", SELECT, "--help-all"], env={})
-    told = " ".join(capsys.readouterr().out.split())
-    assert "--topk-adv-diff-clip FLOAT limit of teacher minus student" in told
-    assert "number of likely ids compared per position (default: 0) [env: OPENCLAW_TOPK_K]" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "--topk-adv-diff-clip FLOAT limit of teacher minus student" in output
+    assert "number of likely ids compared per position (default: 0) [env: OPENCLAW_TOPK_K]" in output
 
 
 def test_a_misspelt_variable_of_a_method_is_reported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slime.vision.pictures import one_mark_each
+from slime.vision.pictures import marked_ids
 from slime.vision.place import ImagePlace
 
 FILE = "sglang/srt/multimodal/processors/base_processor.py"
@@ -39,7 +39,7 @@ def main() -> int:
         ImagePlace(11, 4, (1, 4, 4), "c"),
     ]
     ids = [1, 2, *[MARK] * 6, 3, 4, *[MARK] * 5, 5, 6]
-    assert expand(one_mark_each(ids, places), [place.length for place in places], MARK) == ids
+    assert expand(marked_ids(ids, places), [place.length for place in places], MARK) == ids
     try:
         expand(ids, [place.length for place in places], MARK)
     except ValueError:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from claw_base.image_marks import SEEING
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-SEEING = ("qwen3_vl",)
-"""model_type of models whose vision is trained and served. Other vision models run without it, or are rejected."""
 
 
 def sees(config: PretrainedConfig) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from claw_base.image_marks import one_mark_each
 from slime.errors import ConfigError, EngineError
 from slime.vision.place import ImagePlace
 
@@ -71,33 +72,23 @@ def image_fields(
     if not images:
         return {}
     if backend == "sglang":
-        return {"input_ids": one_mark_each(ids, images), "image_data": list(pictures)}
+        return {"input_ids": marked_ids(ids, images), "image_data": list(pictures)}
     if backend != "embedded":
         raise ConfigError(f"--rollout-backend {backend} takes no images; embedded and sglang do")
     bytes_of = ((image.start, Path(image.file).read_bytes()) for image in images)
     return {"image_data": [{"start": at, "data": base64.b64encode(data).decode()} for at, data in bytes_of]}
 
 
-def one_mark_each(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
+def marked_ids(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
     """Returns the ids with one mark instead of all tokens of an image.
-
-    SGLang expands a mark to the tokens of its picture, and leaves all other ids unchanged. If the numbers of marks
-    and pictures differ, SGLang decodes the prompt and tokenizes it again, which changes sampled ids.
 
     Raises:
         EngineError: the ids contain a mark that does not belong to an image, such as a sampled one.
     """
-    shortened, at = list[int](), 0
-    for image in sorted(images, key=lambda image: image.start):
-        shortened += ids[at : image.start + 1]
-        at = image.end
-    shortened += ids[at:]
-    marks = shortened.count(ids[images[0].start])
-    if marks != len(images):
-        raise EngineError(
-            f"a prompt has {marks} marks of images for {len(images)} images: SGLang would read other tokens"
-        )
-    return shortened
+    try:
+        return one_mark_each(ids, [(image.start, image.length) for image in images])
+    except ValueError as error:
+        raise EngineError(f"{error}: SGLang would read other tokens") from error
 
 
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:

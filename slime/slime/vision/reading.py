@@ -14,9 +14,10 @@ from typing import Any
 
 import xxhash
 
+from claw_base.image_marks import SEEING
 from slime.errors import ConfigError, DataError
 from slime.vision.files import FOLDER, ProcessedImage, keep, read
-from slime.vision.models import SEEING, sees
+from slime.vision.models import sees
 from slime.vision.place import ImagePlace
 
 DATA = "data:image/"

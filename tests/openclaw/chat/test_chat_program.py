@@ -115,8 +115,8 @@ def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, cap
     assert watched.news() == []
     said = {"messages": [{"role": "user", "content": "from another client"}]}
     gateway.http.post("/v1/chat/completions", json=said, headers={"X-Session-Id": "elsewhere"})
-    (told,) = watched.news()
-    assert told.startswith("main turn 0 of session elsewhere") and "waits for what you say next" in told
+    (output,) = watched.news()
+    assert output.startswith("main turn 0 of session elsewhere") and "waits for what you say next" in output
     assert watched.news() == []
     chat.server.end_session("elsewhere")
     assert "not trained" in watched.news()[0]
@@ -167,8 +167,8 @@ def test_watching_continues_when_the_server_is_back(gateway, capsys, monkeypatch
     monkeypatch.setattr("openclaw.chat.__main__.AllTurns.news", news)
     monkeypatch.setattr("openclaw.chat.__main__.time.sleep", lambda _: None)
     assert main(["--url", gateway.url, "--api-key", KEY, "--watch"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("retrying until it is reachable") == 1 and told.count("is reachable again") == 1
+    output = capsys.readouterr().out
+    assert output.count("retrying until it is reachable") == 1 and output.count("is reachable again") == 1
 
 
 def test_a_missing_server_and_a_wrong_key_print_one_line_each(keyed, capsys):
@@ -184,9 +184,11 @@ def test_each_stage_of_a_turn_has_its_message():
         "judge": "rules", "hints": ["be short"], "sample_state": "trained", "trained_version": 5,
         "drop_reason": None, "state": "judged", "state_reason": None,
     }  # fmt: skip
-    told = describe(status)
-    assert told.startswith('main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: "be short"')
-    assert told.endswith("trained: v5 has learned from it") and is_over(status)
+    output = describe(status)
+    assert output.startswith(
+        'main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: "be short"'
+    )
+    assert output.endswith("trained: v5 has learned from it") and is_over(status)
     why = describe({**status, "reason": "praise: thanks"})
     assert 'judged +1 by rules (praise: thanks), hint: "be short"' in why
     lost = {**status, "sample_state": None, "state": "expired", "score": None, "hints": []}

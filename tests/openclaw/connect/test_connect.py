@@ -111,8 +111,8 @@ def test_provider_default_model_and_plugin_are_added_without_losing_settings(gat
     assert config["plugins"]["entries"]["rl-training-headers"]["hooks"] == {"allowConversationAccess": True}
     assert config["plugins"]["allow"] == ["mine", "rl-training-headers"]
     assert config["gateway"] == OWN["gateway"] and config["models"]["providers"]["other"]
-    told = capsys.readouterr()
-    assert "side turn 0 of session openclaw-connect-test" in told.err and KEY not in told.out + told.err
+    output = capsys.readouterr()
+    assert "side turn 0 of session openclaw-connect-test" in output.err and KEY not in output.out + output.err
 
 
 def test_the_old_settings_are_backed_up_and_remove_restores_them(gateway, openclaw):
@@ -137,8 +137,8 @@ def test_a_file_with_comments_is_unchanged_and_the_entry_is_printed(gateway, ope
     file = openclaw / "state" / "openclaw.json"
     file.write_text('{\n  // mine\n  "gateway": {}\n}')
     assert _connect(gateway) == 1
-    told = capsys.readouterr()
-    assert "line 2" in told.err and '"baseUrl"' in told.out and KEY not in told.out
+    output = capsys.readouterr()
+    assert "line 2" in output.err and '"baseUrl"' in output.out and KEY not in output.out
     assert "// mine" in file.read_text()
 
 
@@ -198,8 +198,8 @@ def test_the_first_argument_is_the_client_and_a_short_context_is_rejected(
     monkeypatch.setenv("CODEX_HOME", str(openclaw / "codex"))
     monkeypatch.setenv("HERMES_HOME", str(openclaw / "hermes"))
     assert _connect(gateway, "codex") == 0
-    told = capsys.readouterr()
-    assert "side turn 0" in told.err and f"written: {openclaw / 'codex' / 'config.toml'}" in told.out
+    output = capsys.readouterr()
+    assert "side turn 0" in output.err and f"written: {openclaw / 'codex' / 'config.toml'}" in output.out
     assert main(["codex", "--remove"]) == 0
     assert list((openclaw / "codex").iterdir()) == [] and _config(openclaw) == OWN
     assert _connect(gateway, "hermes") == 1
@@ -290,11 +290,11 @@ def test_a_key_readable_by_others_and_blocking_settings_are_reported(gateway, op
                                 "agents": {"list": [{"id": "poet", "model": "third/model"}]}}))  # fmt: skip
     file.chmod(0o644)
     assert _connect(gateway) == 0
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert (
-        "plugins.deny names rl-training-headers" in told
-        and "which they keep: poet" in told
-        and "chmod 600" in told
+        "plugins.deny names rl-training-headers" in output
+        and "which they keep: poet" in output
+        and "chmod 600" in output
     )
 
 
@@ -303,8 +303,8 @@ def test_an_invalid_settings_file_is_not_taken_for_one_with_comments(gateway, op
     file.write_text('{"gateway": {"mode" "local"}}')
     (openclaw / "refuse").touch()
     assert _connect(gateway) == 1
-    told = capsys.readouterr()
-    assert "OpenClaw also rejects this file" in told.err and told.out == ""
+    output = capsys.readouterr()
+    assert "OpenClaw also rejects this file" in output.err and output.out == ""
 
 
 def test_earlier_errors_in_the_settings_are_not_attributed_to_connecting(gateway, openclaw, capsys):
@@ -334,18 +334,18 @@ def test_an_openclaw_without_node_is_reported_and_the_settings_are_written(
     program = openclaw / "bin" / "openclaw"
     program.write_text("#!/usr/bin/env no-such-node\n")
     assert _connect(gateway) == 0
-    told = capsys.readouterr().err
-    assert "no-such-node" in told and "requires a current Node" in told
+    output = capsys.readouterr().err
+    assert "no-such-node" in output and "requires a current Node" in output
     assert "openclaw-rl" in _config(openclaw)["models"]["providers"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "output"),
     [({"data": [{"id": "llama"}]}, "not an OpenClaw-RL server"), ({"data": []}, "lists no models")],
 )
-def test_another_server_at_the_address_is_reported(answer, told, openclaw, httpserver_of, capsys):
+def test_another_server_at_the_address_is_reported(answer, output, openclaw, httpserver_of, capsys):
     assert main(["--url", httpserver_of(answer)]) == 1
-    assert told in capsys.readouterr().err and _config(openclaw) == OWN
+    assert output in capsys.readouterr().err and _config(openclaw) == OWN
 
 
 def test_an_invalid_address_is_reported(openclaw, capsys):

@@ -148,7 +148,8 @@ def test_a_picture_that_is_not_accepted_is_refused_in_one_line(seeing: RunningGa
     with pytest.raises(BadRequestError) as refused:
         part = {"type": "image_url", "image_url": {"url": url}}
         ask(seeing.client, {"role": "user", "content": [part]})
-    text = refused.value.body["message"]  # type: ignore[index,call-overload]
+    assert isinstance(refused.value.body, dict)
+    text = refused.value.body["message"]
     assert reason in text and "\n" not in text and len(text) < 300
 
 

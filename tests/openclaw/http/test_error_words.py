@@ -37,6 +37,7 @@ def test_rate_limits(start_gateway: StartGateway, route: str) -> None:
     answers = [gateway.http.post(route, json=TALK) for _ in range(3)]
     status, kind, code, message = error_of(answers[-1], route)
     assert status == 429 and kind == "rate_limit_error" and RATE.search(message)
+    assert message.startswith("Rate limit reached")
     assert code in (None, "rate_limit_exceeded") and int(answers[-1].headers["retry-after"]) > 0
 
 
@@ -47,7 +48,7 @@ def test_wrong_keys_unknown_models_and_long_prompts_have_their_error_codes(
     wrong = keyed.http.post(route, json=TALK, headers={"Authorization": "Bearer other"})
     status, kind, code, message = error_of(wrong, route)
     assert (status, kind) == (401, "authentication_error") and code in (None, "invalid_api_key")
-    assert KEY.search(message)
+    assert KEY.search(message) and message.startswith("Incorrect API key provided")
     much = {**TALK, "messages": [{"role": "user", "content": "word " * 30_000}]}
     status, kind, code, message = error_of(keyed.http.post(route, json=much), route)
     assert (status, kind) == (400, "invalid_request_error") and code in (None, "context_length_exceeded")

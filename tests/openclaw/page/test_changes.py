@@ -205,9 +205,9 @@ def test_versions_show_a_rejections_reason_and_one_click_rolls_back(
     assert "Go back to version 2" not in page and "Go back to version 3" not in page
     answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1"})
     assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
-    told = browser.get(answer.headers["location"]).text
-    assert "Version 1 is live again." in told
-    assert "Restore version 2" in told, "what was live can come back"
+    output = browser.get(answer.headers["location"]).text
+    assert "Version 1 is live again." in output
+    assert "Restore version 2" in output, "what was live can come back"
     assert "is live again" not in browser.get(answer.headers["location"]).text, "Back does not tell it again"
     forged = browser.get("/page/versions?done=1&was=0&waits=2&pinned=1&note=1&pin_waits=1").text
     assert "is live again" not in forged and "Restore version" not in forged and "is pinned" not in forged

@@ -45,8 +45,8 @@ def test_a_blocking_async_function_is_reported_and_ends_the_wait() -> None:
 
 def test_a_temporarily_blocking_function_is_reported_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     assert event_loop.run(forgets_to_await(0.6), patience=30.0) == 5
-    [told] = [record.message for record in caplog.records]
-    assert "(forgets_to_await) has blocked the event loop of all rollouts" in told
+    [output] = [record.message for record in caplog.records]
+    assert "(forgets_to_await) has blocked the event loop of all rollouts" in output
 
 
 def test_waiting_is_not_blocking_and_a_timeout_of_the_work_is_passed_on(

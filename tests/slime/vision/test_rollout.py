@@ -20,7 +20,7 @@ from slime.rollout.generate import generate
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState, sampling_params
 from slime.types import Sample
-from slime.vision.pictures import one_mark_each
+from slime.vision.pictures import marked_ids
 from slime.vision.place import ImagePlace
 from tests import MODEL
 from tests.fakes.engine_process import Server
@@ -178,11 +178,11 @@ def test_sglang_keeps_the_ids_of_a_prompt_with_several_pictures_and_sampled_turn
         ImagePlace(9, 6, (1, 4, 6), "c"),
     ]
     ids = [1, 2, *[mark] * 4, 3, 4, *[mark] * 7, 5, 6]
-    sent = one_mark_each(ids, places)
+    sent = marked_ids(ids, places)
     assert sent == [1, 2, mark, 3, 4, mark, mark, 5, 6]
     assert expanded(sent, [place.length for place in places], mark) == ids
     with pytest.raises(EngineError, match="4 marks of images for 3 images"):
-        one_mark_each([*ids, mark], places)
+        marked_ids([*ids, mark], places)
 
 
 def test_components_without_image_support_are_named(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_lab.benchmarks.embedded_engine import engine_of
-from openclaw.dreaming.asking import Asked, Engines, run
+from openclaw.dreaming.asking import Answer, Asked, Engines, run
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.progress.asking import Answers
 from openclaw.progress.prompts import GROUPS, Item, all_items, chosen
@@ -50,17 +50,25 @@ def replies(folder: Path, items: Sequence[Item], before: str | None, dtype: str)
         for item in items
     ]
 
-    async def answers(url: str) -> Answers:
+    answered = answers_of(folder, prompts, asked, dtype)
+    missing = sum(not (one and one.ids) for one in answered)
+    if missing:
+        sys.exit(f"{missing} of {len(items)} prompts have no reply after {LIMIT_SECONDS:g} s")
+    return {
+        item.id: Reply(prompts.text(one.ids).strip(), ended=one.ids[-1] in prompts.stop_ids)
+        for item, one in zip(items, answered, strict=True)
+        if one and one.ids
+    }
+
+
+def answers_of(
+    folder: Path, prompts: HintedPrompts, asked: Sequence[Asked], dtype: str
+) -> Sequence[Answer | None]:
+    """Returns the answers of a model folder, in order, from the embedded engine; None for one that failed."""
+
+    async def answers(url: str) -> Sequence[Answer | None]:
         async with Engines([url], prompts.stop_ids, limit=LIMIT_SECONDS, in_flight=IN_FLIGHT) as engines:
-            answered = await engines.answers(asked)
-        missing = sum(not (one and one.ids) for one in answered)
-        if missing:
-            sys.exit(f"{missing} of {len(items)} prompts have no reply after {LIMIT_SECONDS:g} s")
-        return {
-            item.id: Reply(prompts.text(one.ids).strip(), ended=one.ids[-1] in prompts.stop_ids)
-            for item, one in zip(items, answered, strict=True)
-            if one and one.ids
-        }
+            return await engines.answers(asked)
 
     with engine_of(folder, "--dtype", dtype, *ENGINE) as url:
         return run(answers(url))

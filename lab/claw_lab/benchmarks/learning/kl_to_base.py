@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from claw_lab.benchmarks.embedded_engine import engine_of
-from claw_lab.benchmarks.learning.folders import ENGINE, IN_FLIGHT, LIMIT_SECONDS
-from openclaw.dreaming.asking import Answer, Asked, Engines, run
+from claw_lab.benchmarks.learning.folders import answers_of
+from openclaw.dreaming.asking import Asked
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.progress.prompts import GROUPS, Item, all_items, chosen
 
@@ -44,12 +43,7 @@ def answered(
     """Samples an answer of at most `longest` tokens to each prompt from the embedded engine, at temperature 1."""
     asked = [Asked(prompts.asked(item.messages, True, longest), longest) for item in items]
 
-    async def answers(url: str) -> list[Answer | None]:
-        async with Engines([url], prompts.stop_ids, limit=LIMIT_SECONDS, in_flight=IN_FLIGHT) as engines:
-            return await engines.answers(asked)
-
-    with engine_of(folder, "--dtype", dtype, *ENGINE) as url:
-        sampled = run(answers(url))
+    sampled = answers_of(folder, prompts, asked, dtype)
     return [
         Answered(one.prompt_ids, answer.ids)
         for one, answer in zip(asked, sampled, strict=True)

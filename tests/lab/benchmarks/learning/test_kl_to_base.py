@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from claw_lab.benchmarks.learning import kl_to_base
+from claw_lab.benchmarks.learning import folders, kl_to_base
 from claw_lab.benchmarks.learning.kl_to_base import Answered, mean_kl, model_of
 from tests.fakes.scripted_engine import FakeEngine
 
@@ -45,22 +45,22 @@ def test_the_mean_is_over_all_answer_tokens_and_the_whole_vocabulary(version: Pa
 def test_the_base_answers_prompts_of_the_chosen_classes(
     version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders: list[Path] = []
+    asked_folders: list[Path] = []
     engine = FakeEngine().start()
     prompts = kl_to_base.HintedPrompts.of(BASE)
     engine.say = [*prompts.tokenizer.encode("12 apples."), prompts.stop_ids[0]]
 
     @contextmanager
     def engine_of(folder: Path, *flags: str) -> Iterator[str]:
-        folders.append(folder)
+        asked_folders.append(folder)
         yield engine.url
 
-    monkeypatch.setattr(kl_to_base, "engine_of", engine_of)
+    monkeypatch.setattr(folders, "engine_of", engine_of)
     call = [str(BASE), str(version), "--groups", "unrelated", "capability", "--most", "2", "--longest", "16"]
     try:
         report = kl_to_base.measured(kl_to_base.parse(call))
     finally:
         engine.end()
-    assert list(report) == ["unrelated", "capability"] and folders == [BASE, BASE]
+    assert list(report) == ["unrelated", "capability"] and asked_folders == [BASE, BASE]
     assert all(row["answers"] == 2 and row["tokens"] == 2 * len(engine.say) for row in report.values())
     assert all(row["kl"] > 0 for row in report.values())
