@@ -277,7 +277,7 @@ folder_problem() {
   else
     case $1:$(owner_of "$2") in
       RUN_DIR:0 | RUN_DIR:"$(owner_of "$probe")") ;;
-      RUN_DIR:*) problem="belongs to another user, who could change what is written there: choose another, or make it yours (chown)" ;;
+      RUN_DIR:*) problem="belongs to another user, who could change what is written there: choose another, or change its owner (chown)" ;;
     esac
     rm -f "$probe"
   fi

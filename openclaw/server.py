@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from claw_base.files import own_run_folder
 from claw_base.hotswap.worker_channel import WorkerChannel
 from claw_base.ports import listen
-from openclaw.common.open_files import allow_many
+from openclaw.common.open_files import raise_open_file_limit
 from openclaw.common.unsampled import advice
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClawError
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         # one text at a time: threads would only add overhead
         os.putenv("TOKENIZERS_PARALLELISM", "false")
-        allow_many()
+        raise_open_file_limit()
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
         if settings.run_dir and Path(settings.run_dir).is_dir():
             own_run_folder(Path(settings.run_dir))

@@ -14,7 +14,7 @@ _OPTIONS = {
     "TCP_KEEPCNT": PROBES,
     "TCP_USER_TIMEOUT": (IDLE_SECONDS + INTERVAL_SECONDS * PROBES) * 1000,
 }
-"""Socket options by name; some systems lack some of them."""
+"""Socket options by name; not every system has all of them."""
 
 
 def watched_socket(address: tuple[Any, ...]) -> socket.socket:
@@ -22,9 +22,9 @@ def watched_socket(address: tuple[Any, ...]) -> socket.socket:
     disappears. Without it they would wait for their full time-out; an ordinary exit of the process closes its
     connections anyway."""
     family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS.items():
         if (option := getattr(socket, name, None)) is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection

@@ -17,7 +17,7 @@ from claw_base.errors import ConfigError
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a file atomically: a reader sees the old text or the new."""
-    temporary = temporary_beside(path)
+    temporary = temporary_path(path)
     with open(new_file(temporary, 0o666), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -42,7 +42,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replaces a file atomically, without fsync. `mode`: its permissions, limited by the umask."""
-    temporary = temporary_beside(path)
+    temporary = temporary_path(path)
     with open(new_file(temporary, mode), "wb") as file:
         file.write(data)
     temporary.replace(path)
@@ -72,20 +72,19 @@ def append_to(path: Path) -> int:
     return descriptor
 
 
-def temporary_beside(path: Path) -> Path:
-    """Returns a hidden path in the same folder, for building what `commit_folder` or a rename then moves to
-    `path`."""
+def temporary_path(path: Path) -> Path:
+    """Returns a hidden path in the same folder, for building the file or folder that is then moved to `path`."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def is_file_name(name: str) -> bool:
-    """Returns whether a name is that of an entry of a folder, and leads nowhere else if it is joined to the folder."""
+    """Returns whether a name can be joined to a folder without leading outside it."""
     return name not in ("", "..") and Path(name).name == name
 
 
 def fresh_folder(path: Path) -> Path:
     """Returns an empty folder for building `path`; remains of a killed writer are removed."""
-    temporary = temporary_beside(path)
+    temporary = temporary_path(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     return temporary
@@ -105,7 +104,7 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def check_can_be_made(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Raises ConfigError if the folder cannot be created or written. Folders that it creates for the check are
     removed."""
     new = [one for one in (path, *path.parents) if not one.exists() and not one.is_symlink()]
@@ -114,7 +113,7 @@ def check_can_be_made(path: Path) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be made or written ({error.strerror}): give a folder that this user can write to"
+            f"{path} cannot be created or written ({error.strerror}): give a folder that this user can write to"
         ) from error
     finally:
         for folder in new:
@@ -131,29 +130,29 @@ def own_run_folder(path: Path, variable: str = "RUN_DIR") -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as probe:
-            ours = os.fstat(probe.fileno()).st_uid
+            own_user = os.fstat(probe.fileno()).st_uid
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     for folder in (path, *(path / name for name in ("logs", "processes"))):
         with contextlib.suppress(FileNotFoundError):
-            known = (ours, 0)
-            theirs = [folder] if folder.stat().st_uid not in known else _of_others(folder, known)
-            if theirs:
+            trusted = (own_user, 0)
+            foreign = [folder] if folder.stat().st_uid not in trusted else _entries_of_others(folder, trusted)
+            if foreign:
                 raise ConfigError(
-                    f"{theirs[0]} belongs to another user, who could change what is written there: choose another "
-                    f"{variable}, or make it yours (chown)"
+                    f"{foreign[0]} belongs to another user, who could change what is written there: choose another "
+                    f"{variable}, or change its owner (chown)"
                 )
     return path
 
 
-def _of_others(folder: Path, known: tuple[int, ...]) -> list[Path]:
-    """Returns files and links of other users; subfolders are not entered, because they may be volumes."""
+def _entries_of_others(folder: Path, trusted: tuple[int, ...]) -> list[Path]:
+    """Returns a folder's files and links of other users. Subfolders are not entered: they may be volumes."""
     others = []
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):  # a process of the run has just removed it
             if (
                 not entry.is_dir(follow_symlinks=False)
-                and entry.stat(follow_symlinks=False).st_uid not in known
+                and entry.stat(follow_symlinks=False).st_uid not in trusted
             ):
                 others.append(Path(entry.path))
     return others

@@ -1,7 +1,7 @@
 """Finds the user of the process at the other end of a local TCP connection. Linux only.
 
-It asks the kernel about that socket (`sock_diag(7)`), or reads the kernel's table of connections if that is not
-allowed.
+The user comes from the kernel's answer about the socket (`sock_diag(7)`), or from its table of connections if that
+query is not allowed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 NLM_F_REQUEST = 1
 _HEADER = struct.Struct("=IHHII")
-_ASKED = struct.Struct("=BBBBI")
-_ENDS = struct.Struct("!HH16s16s")
+_REQUEST = struct.Struct("=BBBBI")
+_ENDPOINTS = struct.Struct("!HH16s16s")
 _ANY_SOCKET = struct.pack("=I8s", 0, b"\xff" * 8)
-_STATE_AT, _USER_AT = _HEADER.size + 1, _HEADER.size + 64
-_LONGEST = 8192
+_STATE_OFFSET, _USER_OFFSET = _HEADER.size + 1, _HEADER.size + 64
+_MAX_ANSWER_BYTES = 8192
 
 _TIMEOUT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
@@ -50,36 +50,36 @@ def user_of(client: Address, server: Address) -> int | None:
     if not (_is_ip(client) and _is_ip(server)):
         return None
     try:
-        return _asked(client, server)
+        return _owner_from_kernel(client, server)
     except OSError:
-        return _read(client, server)
+        return _owner_from_table(client, server)
 
 
 def serves_own_user(url: str) -> bool:
-    """Returns whether a process of this process's user answers HTTP at this address of this machine; True if the
-    kernel cannot identify users. A connection that no process has accepted yet has no user, so the answer is awaited."""
-    if not can_tell():
+    """Returns whether a process of this process's user answers HTTP at this local address; True if the kernel
+    cannot identify users. It waits for an answer, because a connection has no user until a process accepts it."""
+    if not can_identify_users():
         return True
     try:
         parts = urlsplit(url)
         place = parts.hostname or "", parts.port or 80
-        with socket.create_connection(place, ANSWER_SECONDS) as made:
-            made.sendall(f"GET /healthz HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
-            made.recv(1)
-            return user_of(made.getpeername()[:2], made.getsockname()[:2]) == os.getuid()
+        with socket.create_connection(place, ANSWER_SECONDS) as connection:
+            connection.sendall(f"GET /healthz HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            connection.recv(1)
+            return user_of(connection.getpeername()[:2], connection.getsockname()[:2]) == os.getuid()
     except (OSError, ValueError):
         return False
 
 
 @cache
-def can_tell() -> bool:
+def can_identify_users() -> bool:
     """Returns whether `user_of` works here: not outside Linux, nor in WSL, where root relays connections from
     Windows. Servers test it once at start; later a client could have used up this process's file descriptors."""
     if not sys.platform.startswith("linux") or "microsoft" in os.uname().release.lower():
         return False
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as listener:
-        with socket.create_connection(listener.getsockname(), 1.0) as made:
-            return user_of(made.getsockname(), listener.getsockname()) == os.getuid()
+        with socket.create_connection(listener.getsockname(), 1.0) as connection:
+            return user_of(connection.getsockname(), listener.getsockname()) == os.getuid()
     return False
 
 
@@ -92,25 +92,25 @@ def _is_ip(end: Address) -> bool:
     return isinstance(end[1], int)
 
 
-def _asked(client: Address, server: Address) -> int | None:
-    """Returns the owner from the kernel. Raises OSError if the kernel, or a security rule, rejects the query."""
+def _owner_from_kernel(client: Address, server: Address) -> int | None:
+    """Returns the user id by a netlink query. Raises OSError if the kernel, or a security rule, rejects it."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
-    ends = _ENDS.pack(
+    ends = _ENDPOINTS.pack(
         client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])
     )
-    question = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _ANY_SOCKET
-    head = _HEADER.pack(_HEADER.size + len(question), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
-    answer = _exchange(head + question)
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + ends + _ANY_SOCKET
+    head = _HEADER.pack(_HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
+    answer = _exchange(head + request)
     kind = _HEADER.unpack_from(answer)[1]
     if kind != SOCK_DIAG_BY_FAMILY:
         number = -struct.unpack_from("=i", answer, _HEADER.size)[0]
         if number == 2:  # ENOENT: no such connection
             return None
         raise OSError(number, os.strerror(number))
-    return struct.unpack_from("=I", answer, _USER_AT)[0] if answer[_STATE_AT] == ESTABLISHED else None
+    return struct.unpack_from("=I", answer, _USER_OFFSET)[0] if answer[_STATE_OFFSET] == ESTABLISHED else None
 
 
-def _exchange(question: bytes) -> bytes:
+def _exchange(request: bytes) -> bytes:
     """Sends a query through a socket that stays open, so that it works when no file descriptors are free. Each fork
     has its own socket, because forks that share one would read each other's answers."""
     with _lock:
@@ -121,14 +121,14 @@ def _exchange(question: bytes) -> bytes:
                 _kernels.clear()
                 kernel = _kernels[own] = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
                 kernel.settimeout(_TIMEOUT_SECONDS)
-            kernel.send(question)
-            return kernel.recv(_LONGEST)
+            kernel.send(request)
+            return kernel.recv(_MAX_ANSWER_BYTES)
         except OSError:
             _kernels.clear()
             raise
 
 
-def _read(client: Address, server: Address) -> int | None:
+def _owner_from_table(client: Address, server: Address) -> int | None:
     ends = [
         (_in_table(client, mapped), _in_table(server, mapped))
         for mapped in ((False, True) if ":" not in client[0] else (False,))

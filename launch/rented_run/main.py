@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claw_base.files import check_can_be_made
+from claw_base.files import check_writable
 from claw_base.run_folder.start_check import check_port, check_unused
 from claw_base.run_folder.usage import Meter, meter_path
 from rented_run.flags import parse
@@ -89,7 +89,7 @@ def read(cloud: Cloud, argv: Sequence[str], installed: bool = True) -> tuple[Any
     words = [*cloud.words(flags, folder, os.environ), *rest]
     args = parse_args(words, packages=installed)
     check_wandb(args, os.environ)
-    check_can_be_made(folder)
+    check_writable(folder)
     check_unused(folder)
     check_port(flags.proxy_host, flags.proxy_port, str(folder))
     return flags, folder, words, args

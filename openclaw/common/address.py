@@ -54,7 +54,7 @@ def admin_key_for(url: str, key: str | None, run_dir: str | None = None, runs: P
         return known_key(url, _newest_first(runs))
     if (run_key := known_key(url, [Path(run_dir)])) is not None:
         return run_key
-    is_own = local_port(url) is not None and peer.can_tell() and peer.serves_own_user(url)
+    is_own = local_port(url) is not None and peer.can_identify_users() and peer.serves_own_user(url)
     return read_key(Path(run_dir)) if is_own else None
 
 

@@ -7,7 +7,7 @@ import contextlib
 MOST = 65_536
 
 
-def allow_many() -> None:
+def raise_open_file_limit() -> None:
     """Raises the limit as far as the system allows, up to `MOST`: the usual limits are 256 on macOS and 1,024 on
     Linux, and connections beyond it are closed unread. Child processes inherit it."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from claw_base.image_marks import one_mark_each
+from claw_base.image_marks import with_single_marks
 from openclaw.errors import ClientError
 
 
@@ -28,7 +28,7 @@ def prompt_fields(ids: list[int], pictures: Sequence[SentPicture]) -> dict[str, 
     if not pictures:
         return {"input_ids": ids}
     try:
-        marked = one_mark_each(ids, [(picture.start, picture.length) for picture in pictures])
+        marked = with_single_marks(ids, [(picture.start, picture.length) for picture in pictures])
     except ValueError as error:
         raise ClientError(
             "messages: an earlier answer contains the token that marks a picture; begin a new conversation",

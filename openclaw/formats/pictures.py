@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from claw_base.files import read_object
-from claw_base.image_marks import SEEING
+from claw_base.image_marks import VISION_MODEL_TYPES
 from openclaw.errors import ClientError
 from openclaw.types import PlacedPicture
 
@@ -40,7 +40,7 @@ class PictureFormat:
         """Returns the format of a model folder; None for a model that reads no pictures, also if its folder lacks the
         configuration for them."""
         config = read_object(folder / "config.json") or {}
-        if config.get("model_type") not in SEEING:
+        if config.get("model_type") not in VISION_MODEL_TYPES:
             return None
         made = read_object(folder / "preprocessor_config.json") or {}
         vision = config.get("vision_config", {})

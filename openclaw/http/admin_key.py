@@ -11,7 +11,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from claw_base.run_folder.admin_key import FILE, made_key
+from claw_base.run_folder.admin_key import FILE, create_key
 from openclaw.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def with_admin_key(settings: Settings) -> Settings:
         )
         # a program that replaces this one on SIGHUP creates another random key
         return dataclasses.replace(settings, admin_key=secrets.token_urlsafe(32))
-    key, is_new = made_key(Path(folder))
+    key, is_new = create_key(Path(folder))
     if is_new and sys.stderr.isatty():
         print(f"admin key (shown only once): {key}", file=sys.stderr)
     log.info("the admin key for /admin and the page is in %s", Path(folder) / FILE)

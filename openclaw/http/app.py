@@ -88,7 +88,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
     app.state.guesses = Guesses()
-    peer.can_tell()
+    peer.can_identify_users()
     app.state.views = ViewSource.of(app.state.gateway, app.state.metrics.registry)
     app.state.started = time.time()
     app.state.launched_url = launched_url

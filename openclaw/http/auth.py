@@ -117,7 +117,7 @@ def _is_own_user(request: Request) -> bool:
     client, server = request.scope.get("client"), request.scope.get("server")
     if client is None or client[0] not in LOOPBACK:
         return False
-    if not peer.can_tell():
+    if not peer.can_identify_users():
         return True
     return server is not None and peer.user_of(tuple(client), tuple(server)) == os.getuid()
 

@@ -75,7 +75,7 @@ def create_app(source: ViewSource) -> FastAPI:
     """Returns the page as an application of its own, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
     app.state.views, app.state.guesses = source, Guesses()
-    peer.can_tell()
+    peer.can_identify_users()
     app.include_router(records.router)
     app.include_router(changes.router)
     add_page(app)

@@ -14,7 +14,7 @@ from claw_base.peer import Address
 from tests.fakes.other_user import NOBODY, connection_of_another_user, needs_root
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux's kernel")
-WAYS = (peer._asked, peer._read)
+WAYS = (peer._owner_from_kernel, peer._owner_from_table)
 
 Way = Callable[[Address, Address], int | None]
 
@@ -81,4 +81,4 @@ def test_an_address_pair_without_a_socket_has_no_user() -> None:
 
 @linux
 def test_availability_of_the_user_lookup_depends_on_the_kernel() -> None:
-    assert peer.can_tell() is ("microsoft" not in os.uname().release.lower())
+    assert peer.can_identify_users() is ("microsoft" not in os.uname().release.lower())

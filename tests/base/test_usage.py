@@ -11,10 +11,10 @@ from claw_base.run_folder.usage import (
     Prices,
     cost_of,
     meter_path,
-    note_prices,
     rented_usage,
     summary,
     usage_of,
+    write_prices,
 )
 
 
@@ -29,7 +29,7 @@ def test_runtime_and_trainer_read_the_same_counts(tmp_path: Path) -> None:
         meter.add(prefill=1_000_000, train=2_000_000 * (role == "trainer"))
         meter.flush()
     prices = Prices(1.0, 2.0, 4.0)
-    note_prices(tmp_path, prices, "a-model")
+    write_prices(tmp_path, prices, "a-model")
     found = rented_usage(tmp_path)
     assert found is not None
     assert found["tokens"] == usage_of(tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 
 SERVER = """
 import gc, importlib, json, os, signal, sys, traceback
-from claw_base.imports import uncollected
+from claw_base.imports import without_garbage_collection
 
 
 def run(script, words, output):
@@ -64,7 +64,7 @@ def answer(script, processes, seconds):
     return 0
 
 
-with uncollected():
+with without_garbage_collection():
     for module in sys.argv[1:]:
         importlib.import_module(module)
 gc.freeze()  # a collection in a fork would copy every page that it looks at

@@ -51,14 +51,13 @@ class SocketSupervisor:
     Args:
         listener: bound and listening.
         work: main function of a worker, called in the fork; returns its exit status.
-        spare: whether keep a second worker ready while the first serves.
+        spare: whether to keep a second worker ready while the first serves.
         takeover_id: lets a new supervisor find the workers of a killed one; None: they end with their supervisor.
         note: called with the part ("serving", "spare") and the pid that has it; also by a worker without a
             supervisor.
         on_hangup: called on SIGHUP.
-        on_look: called at each look, once a second at least; may replace the program (`leave`). Its new supervisor
-            then
-            gets the workers by `inherit`, and the pid of the process that holds the socket by `keeper`.
+        on_look: called at each look, once a second at least; may replace the program (`leave`), whose new
+            supervisor gets the workers by `inherit`, and the pid of the process that holds the socket by `keeper`.
     """
 
     def __init__(
@@ -247,7 +246,7 @@ class SocketSupervisor:
 
         def work() -> int:
             if serving:
-                channel.let_others_begin()
+                channel.delay_spare()
             return self._work(channel)
 
         self.workers.append(Worker(self._fork(work, ours), ours))
@@ -280,6 +279,5 @@ def received(connection: object) -> bytes:
 
 def send(worker: Worker, message: bytes) -> None:
     """Sends a message to a worker. Ignores a worker that has exited: its closed connection is read next."""
-
     with contextlib.suppress(OSError):
         worker.connection.send(message)

@@ -82,7 +82,7 @@ def take_over(
     while keeper is None and not (workers := find(takeover_id)):
         try:
             return open_port(), []
-        except Exception:  # of any kind, because workers that do not answer yet may hold the port
+        except Exception:  # any error: workers that do not answer yet may hold the port
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
@@ -134,10 +134,10 @@ def is_listening(listener: socket.socket) -> bool:
 async def readable(of: socket.socket) -> None:
     """Returns when data can be read, or the other side has closed."""
     loop = asyncio.get_running_loop()
-    there: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(of.fileno(), lambda: None if there.done() else there.set_result(None))
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(of.fileno(), lambda: None if ready.done() else ready.set_result(None))
     try:
-        await there
+        await ready
     finally:
         loop.remove_reader(of.fileno())
 
@@ -242,16 +242,16 @@ def forget(takeover_id: TakeoverId) -> None:
 
 
 def socket_folder(folder: Path) -> Path:
-    """Returns this folder of the run, created if it is missing; a temporary folder of this user if the file system
-    does not support sockets. Raises ConfigError if another user owns it."""
+    """Returns `folder`, created if it is missing; a temporary folder of this user if its file system does not support
+    sockets. Raises ConfigError if another user owns it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = f".door-{os.getpid()}"
     try:
         with (
-            contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as tried,
+            contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as probe_socket,
             _short(folder) as short,
         ):
-            tried.bind(f"{short}/{probe}")
+            probe_socket.bind(f"{short}/{probe}")
         (folder / probe).unlink()
     except OSError:
         return private_folder(Path(tempfile.gettempdir()) / f"claw-door-{os.getuid()}")

@@ -60,7 +60,7 @@ class WorkerChannel:
         """Returns whether another worker serves, so that this one is the spare."""
         return self._ahead is not None and not has_ended(self._ahead)
 
-    def let_others_begin(self) -> None:
+    def delay_spare(self) -> None:
         """Delays the building of a spare, unless it is needed at once."""
         until = time.monotonic() + SPARE_DELAY_SECONDS
         while self.spare and time.monotonic() < until:
@@ -110,16 +110,16 @@ class WorkerChannel:
 
     async def _message(self, steps_in: bool = False) -> bytes | None:
         """Returns the next message; empty if the other side has closed; None if this worker must serve because no
-        other one does."""
-        there = False
-        while not there:
-            alone = steps_in and not self.spare
+        other worker does."""
+        has_data = False
+        while not has_data:
+            must_serve = steps_in and not self.spare
             try:
                 async with asyncio.timeout(takeover.LOOK_SECONDS if steps_in else None):
                     await takeover.readable(self._connection)
-                there = True
+                has_data = True
             except TimeoutError:
-                if alone:
+                if must_serve:
                     return None
         try:
             return self._connection.recv(MESSAGE)

@@ -17,11 +17,11 @@ from claw_base.run_folder.records import read_records
 FILE = "admin.key"
 
 
-def made_key(folder: Path) -> tuple[str, bool]:
+def create_key(folder: Path) -> tuple[str, bool]:
     """Returns the key of a folder, and whether it was newly created. Raises ConfigError if the path is not a regular
     file of this user."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path, made = folder / FILE, secrets.token_urlsafe(32)
+    path, new_key = folder / FILE, secrets.token_urlsafe(32)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -30,8 +30,8 @@ def made_key(folder: Path) -> tuple[str, bool]:
             raise ConfigError(f"{path} is empty, a link, or another user's: remove it") from None
         return key, False
     with open(descriptor, "w", encoding="ascii") as file:
-        file.write(made + "\n")
-    return made, True
+        file.write(new_key + "\n")
+    return new_key, True
 
 
 def read_key(folder: Path) -> str | None:
@@ -40,8 +40,8 @@ def read_key(folder: Path) -> str | None:
         with open(
             os.open(folder / FILE, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), encoding="ascii"
         ) as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode) or (hasattr(os, "getuid") and about.st_uid != os.getuid()):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
                 return None
             return file.read().strip() or None
     except (OSError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from claw_base.files import is_file_name, temporary_beside, write_json
+from claw_base.files import is_file_name, temporary_path, write_json
 
 FOLDER = "forgetting"
 
@@ -41,13 +41,13 @@ class Forgetting:
         return replace(self, rollouts=sorted({*self.rollouts, *rollouts}), rows_deleted=True)
 
 
-def write(run_dir: Path, one: Forgetting) -> None:
+def write(run_dir: Path, request: Forgetting) -> None:
     """Writes the request; it stays until `finish`. Raises OSError."""
     (run_dir / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        write_json(_file(run_dir, one.person), asdict(one))
+        write_json(_file(run_dir, request.person), asdict(request))
     except FileNotFoundError:  # `finish` of an earlier request removed the temporary file
-        write_json(_file(run_dir, one.person), asdict(one))
+        write_json(_file(run_dir, request.person), asdict(request))
 
 
 def is_waiting(run_dir: Path, person: str) -> bool:
@@ -58,7 +58,7 @@ def is_waiting(run_dir: Path, person: str) -> bool:
 def waiting(run_dir: Path) -> list[Forgetting]:
     """Returns all pending requests."""
     files = sorted((run_dir / FOLDER).glob("[!.]*.json"))
-    return [one for file in files if (one := _read(file)) is not None]
+    return [request for file in files if (request := _read(file)) is not None]
 
 
 def read(run_dir: Path, person: str) -> Forgetting | None:
@@ -67,9 +67,9 @@ def read(run_dir: Path, person: str) -> Forgetting | None:
 
 
 def finish(run_dir: Path, person: str) -> None:
-    """Removes the request: all data of the person is gone."""
+    """Removes the request, after all data of the person has been removed."""
     file = _file(run_dir, person)
-    temporary_beside(file).unlink(missing_ok=True)
+    temporary_path(file).unlink(missing_ok=True)
     file.unlink(missing_ok=True)
 
 
@@ -79,9 +79,9 @@ def _file(run_dir: Path, person: str) -> Path:
 
 
 def _read(file: Path) -> Forgetting | None:
-    """Returns the request; None if there is none, or one whose adapter would be a folder elsewhere."""
+    """Returns the request; None if there is none, or if its adapter's name would lead to another folder."""
     try:
-        one = Forgetting(**orjson.loads(file.read_bytes()))
+        request = Forgetting(**orjson.loads(file.read_bytes()))
     except FileNotFoundError:
         return None
-    return one if one.adapter is None or is_file_name(one.adapter) else None
+    return request if request.adapter is None or is_file_name(request.adapter) else None

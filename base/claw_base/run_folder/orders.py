@@ -28,7 +28,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class VersionOrder:
-    """An order; `drop_turns`: do not learn again from turns of the undone versions."""
+    """An order. `drop_turns`: whether turns of the undone versions are excluded from training."""
 
     id: str
     action: str
@@ -97,8 +97,8 @@ class VersionOrders:
             return None
 
     def go_back(self, version: int, reason: str) -> bool:
-        """Writes the driver's own order to roll back and not to learn again from turns of the undone versions; returns
-        False if another order is pending."""
+        """Writes the driver's own order to roll back and to exclude the turns of the undone versions from training.
+        Returns False if another order is pending."""
         try:
             place(self.run_dir, "rollback", version, drop_turns=True, reason=reason)
         except OrderError:

@@ -46,7 +46,7 @@ class ProcessRecord:
     birth: str = ""
 
     def alive(self) -> bool:
-        """Returns whether this very process still runs; a zombie does not."""
+        """Returns whether exactly this process still runs; a zombie does not count."""
         try:
             process = psutil.Process(self.pid)
             if self.birth:
@@ -73,7 +73,7 @@ def _boot() -> str:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Returns whether this very process has exited; a zombie has."""
+    """Returns whether exactly this process has exited; a zombie counts as exited."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -94,8 +94,7 @@ def is_worker(record: ProcessRecord) -> bool:
 
 
 def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """Returns the record of one process, or None if there is none (or an unreadable one, or one with another name,
-    which would be the name of another file)."""
+    """Returns the record of one process; None if it is missing, unreadable, or contains a name other than its file's."""
     try:
         content = json.loads(record_path(run_dir, name).read_bytes())
         record = ProcessRecord(
@@ -176,7 +175,7 @@ def describe(pid: int, name: str, role: str, url: str | None, command: list[str]
 
 
 def record_part(run_dir: Path, name: str, part: str, supervisor: int, pid: int | None) -> None:
-    """Records which worker of the server `name` has a role (one of `PARTS`); pid None: none has.
+    """Records which worker of the server `name` has a role (one of `PARTS`); pid None: no process has it.
 
     Args:
         supervisor: pid of the socket supervisor that calls, or that started the calling worker. A supervisor that is not

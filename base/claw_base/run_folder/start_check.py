@@ -1,4 +1,4 @@
-"""`python -m claw_base.run_folder.start_check RUN_DIR [HOST PORT]`: prints why a run could not start there, if so.
+"""`python -m claw_base.run_folder.start_check RUN_DIR [HOST PORT]`: prints the reason if a run cannot start there.
 
 Reasons: the folder is in use, or another program holds the port. Needs no packages; without psutil, processes of the
 run are not recognized.
@@ -60,7 +60,7 @@ def _has_gateway(run_dir: Path) -> bool:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints why a start is rejected, if it is."""
+    """Prints the reason if a run cannot start."""
     run_dir, *address = words
     try:
         check_unused(Path(run_dir))

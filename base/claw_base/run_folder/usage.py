@@ -35,14 +35,14 @@ class Meter:
     def __init__(self, path: Path | None, role: str) -> None:
         self.path, self.role = path, role
         self.tokens = dict.fromkeys(KINDS, 0)
-        self.turn = threading.Lock()
+        self._lock = threading.Lock()
         self.written = 0.0
         if path is not None and path.is_file():
             self.tokens |= _tokens(json.loads(path.read_text(encoding="utf-8")))
 
     def add(self, **tokens: int) -> None:
         """Adds tokens, by kind."""
-        with self.turn:
+        with self._lock:
             for kind, count in tokens.items():
                 self.tokens[kind] += count
         self.flush(at_once=False)
@@ -50,7 +50,7 @@ class Meter:
     def flush(self, at_once: bool = True) -> None:
         """Writes the file, if the last write was long enough ago or `at_once` is set."""
         now = time.monotonic()
-        with self.turn:
+        with self._lock:
             if self.path is None or not (at_once or now - self.written >= INTERVAL):
                 return
             self.written = now
@@ -72,8 +72,8 @@ class Prices:
 
     def cost(self, tokens: Mapping[str, int]) -> float:
         """Returns the cost of tokens by kind, in US dollars."""
-        of_kind: dict[str, float] = vars(self)
-        return sum(of_kind[kind] * count for kind, count in tokens.items()) / MILLION
+        prices: dict[str, float] = vars(self)
+        return sum(prices[kind] * count for kind, count in tokens.items()) / MILLION
 
 
 def read_prices(path: str, model: str) -> Prices:
@@ -83,8 +83,8 @@ def read_prices(path: str, model: str) -> Prices:
     except (OSError, ValueError) as error:
         raise ConfigError(f"--rented-prices {path} cannot be read: {error}") from error
     if not isinstance(table, dict) or model not in table:
-        known = ", ".join(table) if isinstance(table, dict) else "nothing"
-        raise ConfigError(f"--rented-prices {path} has no price of {model}; it has {known or 'nothing'}")
+        known = ", ".join(table) if isinstance(table, dict) else "none"
+        raise ConfigError(f"--rented-prices {path} has no prices of {model}; its models: {known or 'none'}")
     try:
         prices = Prices(**{kind: float(table[model][kind]) for kind in KINDS})
     except (KeyError, TypeError, ValueError) as error:
@@ -92,7 +92,9 @@ def read_prices(path: str, model: str) -> Prices:
             f"--rented-prices {path}: {model} needs {', '.join(KINDS)}, in US dollars for a million tokens: {error!r}"
         ) from error
     if not all(0 <= getattr(prices, kind) < float("inf") for kind in KINDS):
-        raise ConfigError(f"--rented-prices {path}: a price of {model} is not a number of dollars, 0 or more")
+        raise ConfigError(
+            f"--rented-prices {path}: the prices of {model} must be numbers of dollars, 0 or more"
+        )
     return prices
 
 
@@ -111,7 +113,7 @@ def cost_of(run_dir: str | Path, prices: Prices) -> float:
     return sum(prices.cost(tokens) for tokens in usage_of(run_dir).values())
 
 
-def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
+def write_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
     """Writes the prices next to the counts, for other programs."""
     path = Path(run_dir) / FOLDER / PRICES
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -229,7 +229,7 @@ def _check_urls(name: str, value: object) -> None:
 
 
 def check_choice(item: Flag, name: str, text: str) -> None:
-    """Raises ConfigError for a text that is none of the flag's choices; the message calls it `name`."""
+    """Raises ConfigError if a text is not one of the flag's choices. The message contains `name`."""
     if item.choices and text not in item.choices:
         more = f"; {item.instead}" if item.instead else ""
         raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}{more}")
@@ -239,7 +239,7 @@ def convert(item: Flag, name: str, text: str) -> Any:
     """Converts text from the environment or a file to the flag's type.
 
     Raises:
-        ConfigError: it is invalid; the message calls it `name`.
+        ConfigError: it is invalid; the message contains `name`.
     """
     if item.several is tuple:
         one = replace(item, several=None)

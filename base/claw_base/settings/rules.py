@@ -1,4 +1,4 @@
-"""Rules that a flag declares itself: bounds of numbers, and combinations in which it would have no effect or do harm.
+"""Rules that a flag declares: bounds of numbers, and combinations with other flags that are rejected.
 
 A flag is *given* if its value differs from the field's default and is not an empty text, which resets a value set by
 a script. A rule applies only to a given flag, so defaults never contradict each other.
@@ -104,9 +104,9 @@ def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: 
     """Rejects a flag if all of `names` are given, none of `without` is, and all of `equal` have that value (or one of
     a tuple)."""
     conditions = _pairs(equal)
-    company = [option(name) for name in names]
-    company += [f"{option(name)} {{{name}}}" for name, _ in conditions]
-    reason = f"{{flag}} has no effect with {' and '.join(company)}; drop it"
+    companions = [option(name) for name in names]
+    companions += [f"{option(name)} {{{name}}}" for name, _ in conditions]
+    reason = f"{{flag}} has no effect with {' and '.join(companions)}; drop it"
     return Rule(text or reason, present=names, absent=without, equal=conditions)
 
 

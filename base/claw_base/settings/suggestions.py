@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 
 def suggestion(word: str, parser: argparse.ArgumentParser, others: Mapping[str, str]) -> str | None:
-    """Returns our name of another program's flag, else the parser's flag with the most similar spelling; None: there
-    is none.
+    """Returns our name of another program's flag, else the parser's flag with the most similar spelling; None if
+    there is none.
 
     Args:
         word: the unknown flag, with or without =VALUE.

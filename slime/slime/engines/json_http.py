@@ -51,7 +51,7 @@ class JsonHttp:
         Requests from web pages and from other users of this machine are rejected, because engines require no
         key.
         """
-        peer.can_tell()
+        peer.can_identify_users()
         routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
         routes += [(path, handler, "GET") for path, handler in get.items()]
         return [Route(path, self._for_programs(handler), methods=[kind]) for path, handler, kind in routes]
@@ -110,7 +110,7 @@ def is_other_user(request: Request) -> bool:
     Returns False if that is unknown, and for other machines, which the listening address excludes.
     """
     client, server = request.scope.get("client"), request.scope.get("server")
-    if client is None or server is None or client[0] not in LOOPBACK or not peer.can_tell():
+    if client is None or server is None or client[0] not in LOOPBACK or not peer.can_identify_users():
         return False
     return peer.user_of(tuple(client), tuple(server)) not in (os.getuid(), 0)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId, socket_folder, take_over
-from claw_base.imports import uncollected
+from claw_base.imports import without_garbage_collection
 from claw_base.ports import bind
 from claw_base.settings.command_line import parse
 from slime.engines.embedded.arguments import EmbeddedArguments
@@ -51,7 +51,9 @@ def launch_embedded(argv: list[str]) -> None:
         os.nice(args.nice)
     takeover_id = takeover_id_of(args) if SUPERVISED else None
     if takeover_id is not None:
-        with uncollected():  # immediately, because adopted workers have no supervisor until this one runs
+        with (
+            without_garbage_collection()
+        ):  # immediately, because adopted workers have no supervisor until this one runs
             importlib.import_module(SUPERVISOR)
     reclaimed: list[ReclaimedWorker] = []
     try:
@@ -62,7 +64,7 @@ def launch_embedded(argv: list[str]) -> None:
     except OSError as error:
         sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     if SUPERVISED:
-        with uncollected():
+        with without_garbage_collection():
             from slime.engines.embedded.socket_supervisor import serve_supervised
 
         sys.exit(serve_supervised(args, listener, takeover_id, reclaimed))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
-from claw_base.imports import uncollected
+from claw_base.imports import without_garbage_collection
 from slime.errors import unknown_name
 from slime.ray import actor_process
 from slime.ray.actor_process import let_segments_grow
@@ -68,7 +68,7 @@ def trainer_class(name: str) -> Callable[..., Trainer]:
     """Returns the trainer class for --train-backend. Raises ConfigError for an unknown name."""
     if name not in TRAINERS:
         raise unknown_name("training backend", name, TRAINERS)
-    with uncollected():
+    with without_garbage_collection():
         return TRAINERS[name]()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from claw_base.files import commit_folder, fresh_folder, temporary_beside
+from claw_base.files import commit_folder, fresh_folder, temporary_path
 from slime.training.core.distributed import broadcast
 from slime.training.core.model import serves_fp32
 from slime.weights.checkpoints import is_checkpoint
@@ -88,7 +88,7 @@ class Exporting(ABC):
         target = Path(folder)
         checksum = write(fresh_folder(target) if self.rank == 0 else target)
         if self.rank == 0:
-            commit_folder(temporary_beside(target), target)
+            commit_folder(temporary_path(target), target)
         self.version = version
         return broadcast(checksum)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from claw_base.image_marks import SEEING
+from claw_base.image_marks import VISION_MODEL_TYPES
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
 def sees(config: PretrainedConfig) -> bool:
-    return config.model_type in SEEING
+    return config.model_type in VISION_MODEL_TYPES
 
 
 def model_class(config: PretrainedConfig) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claw_base.image_marks import one_mark_each
+from claw_base.image_marks import with_single_marks
 from slime.errors import ConfigError, EngineError
 from slime.vision.place import ImagePlace
 
@@ -86,7 +86,7 @@ def marked_ids(ids: Sequence[int], images: Sequence[ImagePlace]) -> list[int]:
         EngineError: the ids contain a mark that does not belong to an image, such as a sampled one.
     """
     try:
-        return one_mark_each(ids, [(image.start, image.length) for image in images])
+        return with_single_marks(ids, [(image.start, image.length) for image in images])
     except ValueError as error:
         raise EngineError(f"{error}: SGLang would read other tokens") from error
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from claw_base.image_marks import SEEING
+from claw_base.image_marks import VISION_MODEL_TYPES
 from slime.errors import ConfigError, DataError
 from slime.vision.files import FOLDER, ProcessedImage, keep, read
 from slime.vision.models import sees
@@ -50,7 +50,7 @@ class ImageReader:
         config: Any = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         if not sees(config):
             raise ConfigError(
-                f"a prompt has images, and {model} is a {config.model_type}; these see: {', '.join(SEEING)}"
+                f"a prompt has images, and {model} is a {config.model_type}; these see: {', '.join(VISION_MODEL_TYPES)}"
             )
         self.processor = _processor(model)
         self.mark, self.merge = int(config.image_token_id), int(config.vision_config.spatial_merge_size)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claw_base.files import commit_folder, recover_folder, temporary_beside, write_text
+from claw_base.files import commit_folder, recover_folder, temporary_path, write_text
 from slime.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -177,14 +177,14 @@ def describe(temporary: Path, meta: dict[str, Any]) -> None:
 
 def put_into_force(folder: Path) -> None:
     """Makes a completely written, hidden checkpoint the latest one."""
-    commit_folder(temporary_beside(folder), folder)
+    commit_folder(temporary_path(folder), folder)
     make_latest(folder)
 
 
 def make_latest(folder: Path) -> None:
     """Makes this the checkpoint that a restarted run resumes from."""
     link = folder.parent / LATEST
-    fresh = temporary_beside(link)
+    fresh = temporary_path(link)
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(folder.name)
     fresh.replace(link)

@@ -115,7 +115,7 @@ def test_invalid_settings_are_rejected_in_one_line(
 def test_a_price_table_without_the_rented_model_is_rejected(case: Case, tmp_path: Path) -> None:
     table = tmp_path / "prices.json"
     table.write_text('{"another/model": {"prefill": 1, "sample": 1, "train": 1}}')
-    with pytest.raises(ConfigError, match=f"no price of {case.model}"):
+    with pytest.raises(ConfigError, match=f"no prices of {case.model}"):
         args_of(case, tmp_path, "--prices", str(table))
 
 
@@ -199,7 +199,7 @@ def test_an_unusable_port_or_folder_is_rejected_before_anything_is_rented(
     assert main(case.cloud, [*words, "--proxy-host", "999.1.1.1"]) == 2
     assert "999.1.1.1 is neither an IP address nor a host name" in capsys.readouterr().err
     assert main(case.cloud, [*given, "--record-dir", "/proc/nope"]) == 2
-    assert "/proc/nope cannot be made or written" in capsys.readouterr().err
+    assert "/proc/nope cannot be created or written" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_the_command_and_creates_nothing(

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from openclaw.common.open_files import MOST, allow_many
+from openclaw.common.open_files import MOST, raise_open_file_limit
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
@@ -14,7 +14,7 @@ def test_a_server_accepts_as_many_connections_as_the_system_allows() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        allow_many()
+        raise_open_file_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert hard == before[1] and soft == (MOST if hard == resource.RLIM_INFINITY else min(MOST, hard))
     finally:

@@ -22,7 +22,7 @@ from fastapi.routing import APIRoute
 
 from claw_base import peer
 from claw_base.run_folder import records
-from claw_base.run_folder.admin_key import FILE, known_key, made_key, read_key
+from claw_base.run_folder.admin_key import FILE, create_key, known_key, read_key
 from openclaw.common.address import admin_key_for
 from openclaw.errors import ConfigError
 from openclaw.http.limits import WRONG_KEYS_A_MINUTE, Guesses, network_of
@@ -121,7 +121,7 @@ def test_a_linked_or_empty_key_file_is_rejected(tmp_path: Path) -> None:
         path = tmp_path / FILE
         make(path)
         with pytest.raises(ConfigError, match="remove it"):
-            made_key(tmp_path)
+            create_key(tmp_path)
         path.unlink()
 
 
@@ -130,7 +130,7 @@ def test_another_users_key_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("known-to-others\n")
     os.chown(tmp_path / FILE, NOBODY, NOBODY)
     with pytest.raises(ConfigError, match="another user's"):
-        made_key(tmp_path)
+        create_key(tmp_path)
 
 
 def test_programs_of_the_user_find_the_key_by_the_run_that_serves_an_address(
@@ -184,7 +184,7 @@ def answering_user(user: int, host: str = "127.0.0.1", port: int = 0) -> Iterato
 @pytest.mark.parametrize("is_given", [True, False])
 def test_no_server_of_another_user_receives_the_key_of_a_run(tmp_path: Path, is_given: bool) -> None:
     run = tmp_path / "runs" / "mine"
-    key, _ = made_key(run)
+    key, _ = create_key(run)
     given = str(run) if is_given else None
     for host in ("127.0.0.1", "::1"):
         with answering_user(NOBODY, host) as url:
@@ -202,7 +202,7 @@ def test_no_server_of_another_user_receives_the_key_of_a_run(tmp_path: Path, is_
 
 @needs_root
 def test_another_user_cannot_administrate_even_without_a_key(gateway: RunningGateway) -> None:
-    assert peer.can_tell()
+    assert peer.can_identify_users()
     for method, path in [*routes(gateway), ("GET", "/"), ("GET", "/page/events")]:
         if path.startswith(("/admin", "/page")) or path == "/":
             answer = answer_to_another_user(*place(gateway), method, path)
@@ -216,7 +216,7 @@ def test_if_the_kernel_cannot_identify_users_a_local_address_suffices(
 ) -> None:
     monkeypatch.setattr(peer, "user_of", lambda client, server: None)
     assert httpx.get(f"{gateway.url}/admin/processes").status_code == 403
-    monkeypatch.setattr(peer, "can_tell", lambda: False)
+    monkeypatch.setattr(peer, "can_identify_users", lambda: False)
     assert httpx.get(f"{gateway.url}/admin/processes").status_code == 200
 
 

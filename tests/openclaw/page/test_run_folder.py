@@ -44,7 +44,7 @@ def run(tmp_path: Path, model: Path, make_turn: Callable[..., NewTurn]) -> Path:
 @pytest.fixture
 def visit(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(
-        peer, "can_tell", lambda: False
+        peer, "can_identify_users", lambda: False
     )  # simulates a kernel that cannot identify connections
     source = source_of_run(run, None, None, writable=False)
     with TestClient(create_app(source), base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:

@@ -70,9 +70,9 @@ def test_flags_unsupported_by_a_service_are_rejected_at_start(
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ({"other": {}}, "no price of"),
+        ({"other": {}}, "no prices of"),
         ({"own": {"prefill": 1}}, "needs prefill, sample, train"),
-        ({"own": {"prefill": 1, "sample": -1, "train": 1}}, "not a number of dollars"),
+        ({"own": {"prefill": 1, "sample": -1, "train": 1}}, "must be numbers of dollars"),
     ],
 )
 def test_a_price_table_without_the_model_is_refused(

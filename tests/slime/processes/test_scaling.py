@@ -51,7 +51,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerM
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    monkeypatch.setattr(peer, "can_tell", lambda: False)  # no connection known to the kernel
+    monkeypatch.setattr(peer, "can_identify_users", lambda: False)  # no connection known to the kernel
     app = FastAPI()
     app.include_router(judge_scale.router)
     settings = Settings(model_path="unused", run_dir=str(tmp_path))

@@ -181,7 +181,7 @@ def test_sglang_keeps_the_ids_of_a_prompt_with_several_pictures_and_sampled_turn
     sent = marked_ids(ids, places)
     assert sent == [1, 2, mark, 3, 4, mark, mark, 5, 6]
     assert expanded(sent, [place.length for place in places], mark) == ids
-    with pytest.raises(EngineError, match="4 marks of images for 3 images"):
+    with pytest.raises(EngineError, match="4 image marks for 3 images"):
         marked_ids([*ids, mark], places)
 
 

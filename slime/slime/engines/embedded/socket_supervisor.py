@@ -19,7 +19,7 @@ import psutil
 from claw_base.hotswap.socket_supervisor import CANNOT_WORK, SocketSupervisor
 from claw_base.hotswap.takeover import ReclaimedWorker, TakeoverId
 from claw_base.hotswap.worker_channel import WorkerChannel
-from claw_base.imports import uncollected
+from claw_base.imports import without_garbage_collection
 from claw_base.run_folder import records
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.model import import_model_code
@@ -50,7 +50,7 @@ def serve_supervised(
     Args:
         reclaimed: the workers of a killed supervisor, see `take_over`.
     """
-    with uncollected(), contextlib.suppress(ConfigError):  # the first worker reports the error
+    with without_garbage_collection(), contextlib.suppress(ConfigError):  # the first worker reports the error
         import_model_code(args.model_path)
     own_pid = os.getpid()
     supervisor = SocketSupervisor(

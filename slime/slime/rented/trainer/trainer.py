@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from claw_base.run_folder.usage import Meter, cost_of, meter_path, note_prices, read_prices, usage_of
+from claw_base.run_folder.usage import Meter, cost_of, meter_path, read_prices, usage_of, write_prices
 from slime.errors import ConfigError, DataError
 from slime.rented.service import AdamStep, ServiceRefuses, ServiceSettings, connect
 from slime.rented.trainer.learner import UNBOUNDED, OnePass, RentedLearner
@@ -64,7 +64,7 @@ class RentedTrainer(Trainer):
         meter = Meter(meter_path(args.run_dir, "trainer"), "trainer")
         model = RentedModel(service, int(vocabulary), meter)
         if args.rented_prices:
-            note_prices(args.run_dir, read_prices(args.rented_prices, args.rented_model), args.rented_model)
+            write_prices(args.run_dir, read_prices(args.rented_prices, args.rented_model), args.rented_model)
         self.places = RentedPlaces(model, args.rented_model, args.save)
         adam = AdamStep(
             args.lr, args.adam_beta1, args.adam_beta2, args.adam_eps, args.weight_decay, args.clip_grad

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from claw_base.files import fresh_folder, temporary_beside
+from claw_base.files import fresh_folder, temporary_path
 from slime.errors import CheckpointError, TrainError
 from slime.training.core.part import Part, tensors_of
 from slime.training.core.safe_loading import SafePlanner, SafeReader
@@ -82,7 +82,7 @@ class CheckpointWriter:
         """
         self.finish()
         rank, path = dist.get_rank(), folder_of(self.save, state.rollout_id)
-        inner = temporary_beside(path) / TRAINER
+        inner = temporary_path(path) / TRAINER
         if rank == 0:
             write_more(fresh_folder(path))
             inner.mkdir()
@@ -124,7 +124,7 @@ class CheckpointWriter:
     def _complete(self, path: Path, meta: dict[str, Any], hold: bool, group: ProcessGroup | None) -> None:
         dist.barrier(group)
         if dist.get_rank() == 0:
-            describe(temporary_beside(path), meta)
+            describe(temporary_path(path), meta)
             if not hold:
                 put_into_force(path)
 

@@ -278,7 +278,7 @@ def test_a_failing_background_write_is_reported_and_keeps_the_previous_checkpoin
     assert make_trainer().load().rollout_id == 0
 
 
-@pytest.mark.parametrize("where", ["write_text", "commit_folder", "temporary_beside"])
+@pytest.mark.parametrize("where", ["write_text", "commit_folder", "temporary_path"])
 def test_a_kill_at_any_step_of_a_checkpoint_keeps_the_previous_one_valid(
     make_trainer: MakeTrainer, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
