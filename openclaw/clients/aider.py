@@ -1,8 +1,8 @@
 """Aider, over /v1/chat/completions.
 
-It inserts files and a repository map into each request before the newest message, each followed by an answer that it
-writes itself: these are not part of the history. Its rules for edits are appended to the newest message, and are
-missing in the next request.
+It inserts files and a repository map into each request before the newest message, each followed by a
+generated answer; neither is part of the history. It appends its rules for edits to the newest message and omits them
+in the next request.
 """
 
 from __future__ import annotations

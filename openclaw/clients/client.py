@@ -87,8 +87,9 @@ class Block:
 class Own:
     """The beginning of a text that a client generates in the user role.
 
-    tool: it is a tool's result, as sent without native tool calls. whole: the text is exactly this; a person's text
-    may begin like it.
+    Attributes:
+        tool: whether it is a tool's result, as sent without native tool calls.
+        whole: whether the complete text must match, because a person's text may begin like it.
     """
 
     begins: str
@@ -127,9 +128,10 @@ class SideMark:
 
 @dataclass(frozen=True)
 class HeaderMark:
-    """A header that names the kind of a request: a side turn unless the kind is in `main`.
+    """A header that names the kind of a request, which is a side turn unless the kind is in `main`.
 
-    part: key of the kind, if the header contains a JSON object.
+    Attributes:
+        part: key of the kind, if the header contains a JSON object.
     """
 
     header: str
@@ -146,7 +148,7 @@ class HeaderMark:
 
 @dataclass(frozen=True)
 class Model:
-    """The served model. context and max_tokens in tokens."""
+    """The served model. `context` and `max_tokens` are in tokens."""
 
     id: str
     context: int
@@ -155,8 +157,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Link:
-    """Settings for connecting a client. base_url ends in /v1; provider: name for this server in the client's
-    settings; default: make the model the client's default."""
+    """Settings for connecting a client.
+
+    Attributes:
+        base_url: ends in /v1.
+        provider: name of this server in the client's settings.
+        default: whether the model becomes the client's default.
+    """
 
     base_url: str
     key: str
@@ -169,12 +176,15 @@ class Link:
 class OwnFile:
     """A client's own settings file, which `openclaw.connect` writes.
 
-    folder, variables: where it is, and the variables that name another place, each with the folder in it. names: of
-        the file; the first that is there, else the first.
-    form: json (comments: the file is left alone), toml or yaml.
-    entries: f(link) -> values by their paths: numbers, texts, switches; in yaml two names deep.
-    least_context: tokens below which the client does not work. has_default: it may know the model and use another.
-    start: the command that talks to the model now.
+    Attributes:
+        folder: folder of the file.
+        variables: pairs of an environment variable that replaces `folder`, and the subfolder below its value.
+        names: possible file names; the first existing one is used, else the first.
+        form: file format. A JSON file with comments is not changed.
+        entries: returns values (numbers, texts, switches) by path for a link; YAML paths have at most two keys.
+        start: command that starts the client with the model.
+        least_context: smallest context length in tokens with which the client works.
+        has_default: whether the client can list the model and use another one by default.
     """
 
     folder: str
@@ -191,18 +201,23 @@ class OwnFile:
 class Client:
     """The rules of one client. Apart from these it behaves like any OpenAI client.
 
-    noise: removed from texts, in this order.
-    own: texts of the user role that it writes by itself; befores: what it puts before a person's words.
-    scaffold: how texts begin that it puts into each request at another place, with an answer of its own after each.
-    session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
-        counted_headers: headers that name it only when they are written `<id>:<n>`.
-    session_line: (how a line begins that ends the first user text, pattern of the id in it).
-    side_marks, side_headers: marks of its own turns, in texts and in headers.
-    offers_tools: a header of this client; its conversations always come with tools, so a request without any is its
-    own.
-    own_file: its settings, for `openclaw.connect` to write.
-    settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
-        names the key's variable, or stands in for one that is not needed.
+    Attributes:
+        noise: removed from texts, in this order.
+        own: texts that the client generates in the user role.
+        befores: texts that it puts before a person's text in one message.
+        scaffold: prefixes of generated texts that it inserts into each request at a new position, each followed by a
+            generated answer.
+        session_headers, session_fields: headers and fields with the session id, in order of preference, written
+            `<id>:<n>` or `<id>`.
+        counted_headers: headers that contain the session id only if they are written `<id>:<n>`.
+        session_line: prefix of the last line of the first user text, and the pattern of the session id in that line.
+        side_marks, side_headers: marks of side turns, in texts and in headers.
+        offers_tools: a header of this client. Its conversations always have tools, so a request with this header and
+            without tools is a side turn.
+        own_file: its settings file, which `openclaw.connect` writes.
+        settings: returns instructions for using this server, from base URL, model and key; `openclaw.connect` prints
+            them. The key is the name of its variable, or a placeholder if none is needed.
+
     """
 
     name: str
@@ -298,10 +313,10 @@ class Clients(tuple[Client, ...]):
 
     def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
         """Returns the session id in a client's own headers, fields or messages; None if it sends none."""
-        asked = self
+        clients = self
         if self._session_names.isdisjoint(headers) and self._session_fields.isdisjoint(body):
-            asked = self._with_session_line
-        return next(filter(None, (client.session(headers, body) for client in asked)), None)
+            clients = self._with_session_line
+        return next(filter(None, (client.session(headers, body) for client in clients)), None)
 
     @cached_property
     def _session_names(self) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Hermes Agent (measured with 0.19.0), over /v1/chat/completions.
 
-It sends no session id: conversations are recognised by their transcripts, housekeeping by its texts.
+It sends no session id: conversations are recognised by their transcripts, housekeeping requests by their texts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It adds a time stamp to user texts and a line about its runtime to the first one, and ends every request with a
 message of internal context, which is missing from later requests. A failed request is repeated with its user text
 wrapped. Its housekeeping (heartbeats, memory, summaries, subagents) uses the same route; without the plug-in it is
-recognised only by its text. These marks change with versions; they are all listed here.
+recognised only by its text. The texts change with versions; this file lists all of them.
 
 Its settings are written into its own file: `openclaw/connect/entries.py`.
 """

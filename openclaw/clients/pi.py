@@ -1,6 +1,6 @@
 """Pi, over /v1/chat/completions.
 
-It keeps sessions in files and names none. Summaries are texts of its own.
+It stores sessions in files and sends no session id. Its summaries are generated texts.
 """
 
 from __future__ import annotations

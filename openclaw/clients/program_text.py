@@ -14,10 +14,10 @@ from openclaw.common.notes import without_notes
 
 Writer = Literal["person", "tool", "program"]
 
-_MOST_BLOCKS = 20
-_LONGEST_OBJECT = 100_000
+_MAX_BLOCKS = 20
+_MAX_OBJECT_CHARACTERS = 100_000
 """Most characters of a JSON object that is parsed."""
-_READ = 6000
+_EXAMINED = 6000
 """Characters of a text that are examined; generated text is recognised by its beginning."""
 
 _OPENING = re.compile(
@@ -25,7 +25,7 @@ _OPENING = re.compile(
     r"(?: [a-z]+=[^>\n]*)?>"
 )
 """A tag with two words, or one that encloses context."""
-_WORDS_TAG = re.compile(
+_PERSON_TAG = re.compile(
     r"<((?:user|human)[-_](?:query|message|request|input|prompt|question|feedback)|feedback)>"
 )
 _REPLY_TAG = re.compile(r"<(answer|user_message|feedback)>")
@@ -91,9 +91,9 @@ _FORMAL = re.compile(
     r"|\bif there (?:is|are) no(?:thing)?\b|\bif you (?:have|think|need|require|want)\b.*,|\botherwise,",
     re.IGNORECASE,
 )
-_SHORTEST = 60
-"""Fewest characters of a text in which signs are counted."""
-_ENOUGH = 3
+_MIN_CHARACTERS = 60
+"""Minimum length in characters of a text whose signs are counted."""
+_MIN_SIGNS = 3
 """Number of signs that mark a text as generated."""
 
 
@@ -101,9 +101,9 @@ def read_user_text(text: str) -> tuple[Writer, str]:
     """Returns who wrote a text in the user role, and the text without additions: a person's text, a tool's result, or
     a generated text."""
     text = without_notes(text).strip()
-    head = text[:_READ]
+    head = text[:_EXAMINED]
     is_result = _RESULT.match(head) is not None
-    words = _between(text, _REPLY_TAG if is_result else _WORDS_TAG)
+    words = _between(text, _REPLY_TAG if is_result else _PERSON_TAG)
     if words:
         return "person", words
     if is_result:
@@ -115,9 +115,9 @@ def read_user_text(text: str) -> tuple[Writer, str]:
         feedback = data.get("feedback")
         return ("person", feedback) if isinstance(feedback, str) and feedback.strip() else ("tool", text)
     rest = _without_blocks(text)
-    if not rest or is_marked(rest[:_READ]):
+    if not rest or is_marked(rest[:_EXAMINED]):
         return "program", text
-    return ("program", text) if _looks_written(rest[:_READ]) else ("person", rest)
+    return ("program", text) if _looks_generated(rest[:_EXAMINED]) else ("person", rest)
 
 
 def is_marked(text: str) -> bool:
@@ -129,7 +129,7 @@ def _between(text: str, tag: re.Pattern[str]) -> str:
     """Returns the text between these tags; "" if there is none."""
     parts: list[str] = []
     at = 0
-    while len(parts) < _MOST_BLOCKS and (opening := tag.search(text, at)) is not None:
+    while len(parts) < _MAX_BLOCKS and (opening := tag.search(text, at)) is not None:
         end = text.find(f"</{opening[1]}>", opening.end())
         if end < 0:
             break
@@ -140,7 +140,7 @@ def _between(text: str, tag: re.Pattern[str]) -> str:
 
 def _json_object(text: str) -> dict[str, Any] | None:
     """Returns the JSON object if the text is exactly one."""
-    if not (text.startswith("{") and text.endswith("}") and len(text) <= _LONGEST_OBJECT):
+    if not (text.startswith("{") and text.endswith("}") and len(text) <= _MAX_OBJECT_CHARACTERS):
         return None
     try:
         data = json.loads(text)
@@ -151,13 +151,13 @@ def _json_object(text: str) -> dict[str, Any] | None:
 
 def _without_blocks(text: str) -> str:
     """Returns a text without tagged blocks at its beginning and end."""
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(_MAX_BLOCKS):
         opening = _OPENING.match(text)
         end = text.find(f"</{opening[1]}>") if opening else -1
         if opening is None or end < 0:
             break
         text = text[end + len(opening[1]) + 3 :].lstrip()
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(_MAX_BLOCKS):
         start = text.rfind("</") if text.endswith(">") else -1
         begins = text.rfind(f"<{text[start + 2 : -1]}>", 0, start) if start >= 0 else -1
         if begins < 0 or not _OPENING.match(text, begins):
@@ -166,18 +166,18 @@ def _without_blocks(text: str) -> str:
     return text
 
 
-def _looks_written(text: str) -> bool:
+def _looks_generated(text: str) -> bool:
     """Returns whether a text has enough signs of a template: sections, upper-case instructions, the user in the third
     person, agent vocabulary, formal conditions."""
     if text.startswith("### Task:") or (
         _SECTION.match(text) and len(_HEADING.findall(text)) + text.startswith("# ") >= 2
     ):
         return True
-    if len(text) < _SHORTEST:
+    if len(text) < _MIN_CHARACTERS:
         return False
     if _HOUSEKEEPING.search(text):
         return True
     signs = 2 * bool(_DIALOG.search(text)) + 2 * bool(_BRIEFING.search(text))
     signs += 2 * bool(_LABEL.search(text)) + bool(_ORDER.search(text)) + bool(_THIRD_PERSON.search(text))
     signs += min(2, len(set(_MACHINERY.findall(text.lower())))) + min(2, len(_FORMAL.findall(text)))
-    return signs >= _ENOUGH
+    return signs >= _MIN_SIGNS

@@ -16,8 +16,8 @@ DEFAULT_PORT = 30000
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAddress:
-    """Settings for finding the server: the given address; else the port; else the address of the gateway that runs in
-    the run folder, or in the newest one below `runs/`; else port 30000."""
+    """Settings for finding the server. In order: the given address; the port; the gateway that runs in the run folder,
+    or in the newest one below `runs/`; port 30000."""
 
     url: str | None = flag(
         None, "The server's address, default: that of the run on this machine, else port 30000"

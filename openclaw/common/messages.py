@@ -13,9 +13,8 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
     skipped.
 
     Args:
-        between: separator of the parts. The default is how chat templates write parts; prompts, and texts that are
-            compared
-        with them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
+        between: separator of the parts. The default is that of chat templates; prompts, and texts that are compared
+            with them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
     """
     content = message.get("content")
     if isinstance(content, str):

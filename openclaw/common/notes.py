@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 
 _ENDS = " left out: this model reads text]"
 _NOTE = re.compile(r"\[[\w. -]{1,60}" + re.escape(_ENDS) + r"\s*")
-_SHOWN = 60
+_MAX_KIND_CHARACTERS = 60
 
 
 def note(kind: object) -> str:
     """Returns the placeholder for an item of this kind; logs each kind once."""
-    shown = re.sub(r"[^\w. -]", "", str(kind))[:_SHOWN] or "item"
-    _say_left_out(shown)
+    shown = re.sub(r"[^\w. -]", "", str(kind))[:_MAX_KIND_CHARACTERS] or "item"
+    _warn_left_out(shown)
     return f"[{shown}{_ENDS}"
 
 
@@ -35,13 +35,13 @@ def part_text(part: Mapping[str, Any]) -> str:
         return str(part["refusal"])
     if isinstance(part.get("text"), str):
         return str(part["text"])
-    spelled: list[object] = []
+    contents: list[object] = []
     if kind == "document" and isinstance(source, dict):
-        spelled = [source.get("data")] if source.get("type") == "text" else _texts(source.get("content"))
+        contents = [source.get("data")] if source.get("type") == "text" else _texts(source.get("content"))
     elif kind == "search_result":
-        spelled = [source, *_texts(part.get("content"))]
-    texts = [text for text in [part.get("title"), *spelled] if isinstance(text, str) and text]
-    return "\n".join(texts) if any(isinstance(text, str) for text in spelled) else note(kind)
+        contents = [source, *_texts(part.get("content"))]
+    texts = [text for text in [part.get("title"), *contents] if isinstance(text, str) and text]
+    return "\n".join(texts) if any(isinstance(text, str) for text in contents) else note(kind)
 
 
 def _texts(content: object) -> list[object]:
@@ -56,7 +56,7 @@ def as_json(value: object) -> str:
 
 
 @lru_cache(maxsize=100)
-def say_tool_left_out(kind: str) -> None:
+def warn_tool_left_out(kind: str) -> None:
     """Warns once about a tool that a client declares but does not run itself."""
     log.warning(
         "a client offers tools of type %r, which this server cannot run; the model does not see them", kind
@@ -64,5 +64,5 @@ def say_tool_left_out(kind: str) -> None:
 
 
 @lru_cache(maxsize=100)
-def _say_left_out(kind: str) -> None:
+def _warn_left_out(kind: str) -> None:
     log.warning("a client sends %r, which this model cannot read: a placeholder replaces it", kind)

@@ -41,7 +41,7 @@ class Picture:
 
 class PicturePart(dict[str, Any]):
     """The part of a message that stands for a picture: `sha256` of its bytes, `media_type`, and `width` and `height` in
-    pixels. Only the gateway creates it, so that no client can name the picture of another."""
+    pixels. Only the gateway creates it, so that a client cannot refer to another client's picture."""
 
     def __init__(self, sha256: str, media_type: str, width: int, height: int) -> None:
         super().__init__(type=PICTURE, sha256=sha256, media_type=media_type, width=width, height=height)
@@ -58,8 +58,8 @@ def picture_url(part: Mapping[str, Any]) -> str | None:
     file id."""
     kind = part.get("type")
     if kind in ("image_url", "input_image", "computer_screenshot"):
-        named = part.get("image_url")
-        url = named.get("url") if isinstance(named, Mapping) else named
+        image_url = part.get("image_url")
+        url = image_url.get("url") if isinstance(image_url, Mapping) else image_url
         return url if isinstance(url, str) else ""
     source = part.get("source")
     if kind != "image" or not isinstance(source, Mapping):
@@ -76,10 +76,10 @@ def parts_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def stored_parts(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns stored messages with their picture parts as `PicturePart`, as if a client had sent the pictures again."""
-    return [{**message, "content": _read_again(message.get("content"))} for message in messages]
+    return [{**message, "content": _with_picture_parts(message.get("content"))} for message in messages]
 
 
-def _read_again(content: object) -> object:
+def _with_picture_parts(content: object) -> object:
     if not isinstance(content, list):
         return content
     return [

@@ -1,4 +1,4 @@
-"""Keys of the beginnings of a conversation, under which caches keep what they know of it."""
+"""Cache keys for the beginnings of a conversation."""
 
 from __future__ import annotations
 

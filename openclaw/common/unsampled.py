@@ -1,4 +1,4 @@
-"""Advice for users whose clients request greedy answers, which are no samples of the policy."""
+"""Advice for users whose clients request greedy answers, which are not samples of the policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from openclaw.types import GREEDY
 
 _FEWEST = 5
-"""Fewest turns from which a client's habit is inferred."""
+"""Minimum number of turns for advice."""
 
 
 def advice(reasons: Sequence[str | None]) -> str | None:

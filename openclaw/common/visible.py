@@ -1,4 +1,4 @@
-"""Makes texts of other people safe to show on a page or in a terminal: no character can hide, reverse or end the
+"""Makes untrusted text safe to display on a page or in a terminal: its characters cannot hide, reverse or end the
 surrounding text, or control the terminal."""
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ judge.
 A complaint that only repeats what its own request asked for ("I asked for a list") is about that request. This is
 detected by aspect, not by words: "bullet points" and "numbered list" are the same. Requests need a phrase ("as a
 list, please"), because lists, tables and short things are also topics of requests; in complaints, a word is enough.
-Text that matches nothing in `wish_themes.toml` asks for nothing.
+Text without a match in `wish_themes.toml` has no theme.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""python -m openclaw.forget PERSON: deletes everything of a person, or one of the person's preferences.
+"""python -m openclaw.forget PERSON: deletes all data of a person, or one of the person's preferences.
 
-Sends the request to a run's gateway; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or `admin.key` in the run
-folder.
+Sends the request to a run's gateway. If the gateway has an admin key, it is read from OPENCLAW_ADMIN_KEY or from
+`admin.key` in the run folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABOUT = (
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetSettings(ServerAddress):
-    """Whom or what to forget. Raises ConfigError."""
+    """Settings of one request to forget. Raises ConfigError."""
 
     person: str = flag(REQUIRED, "name of the person", positional=True)
     wish: int | None = flag(
@@ -51,15 +51,15 @@ class ForgetSettings(ServerAddress):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0; 1 if the server cannot be used or has nothing of the person; 2 for an invalid
-    command line; 3 if a part waits for the trainer."""
+    """Returns the exit status: 0; 1 if the server cannot be used or stores nothing about the person; 2 for an invalid
+    command line; 3 if the trainer will do a part later."""
     parser = command_line.parser_of(ForgetSettings, "python -m openclaw.forget", ABOUT, VERSION)
     settings = command_line.loaded(parser, ForgetSettings, parser.parse_args(argv))
     server = None
     try:
         server = Server(settings.address(), None)
         key = admin_key_for(server.url, settings.admin_key, settings.run_dir)
-        answer = _asked(server, key, settings)
+        answer = _send(server, key, settings)
     except ChatError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 3 if answer.get("status") == "waiting" else 0
 
 
-def _asked(server: Server, key: str | None, settings: ForgetSettings) -> Json:
+def _send(server: Server, key: str | None, settings: ForgetSettings) -> Json:
     """Sends the request and returns the answer. Raises ChatError."""
     name = urllib.parse.quote(settings.person, safe="")
     if settings.wishes:

@@ -10,12 +10,14 @@ Json = dict[str, Any]
 def as_lines(answer: Json) -> list[str]:
     """Returns lines of text; `answer`: as returned by `openclaw.gateway.forgetting.PeopleToForget.forget`."""
     counts = ", ".join(f"{count} {kind}" for kind, count in answer["deleted"].items() if count)
-    lines = [f"deleted from the store: {counts or 'nothing was left'}"]
+    lines = [f"deleted from the store: {counts or 'nothing'}"]
     if answer["status"] == "waiting":
         lines.append("the trainer does not answer now: it removes the rest later, or at its next start")
     elif answer["adapter"] is not None:
         name = answer["adapter"]
-        lines.append(f"the adapter {name} and all its versions are deleted; it starts again like a new one")
+        lines.append(
+            f"the adapter {name} and all its versions are deleted; its next use starts a new adapter"
+        )
     return lines + [_about_shared(one) for one in answer["shared"]]
 
 

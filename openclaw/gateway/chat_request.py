@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from openclaw.common.messages import text_of
-from openclaw.common.notes import as_json, part_text, say_tool_left_out
+from openclaw.common.notes import as_json, part_text, warn_tool_left_out
 from openclaw.common.pictures import PICTURE, WITH_PICTURES, Picture, PicturePart
 from openclaw.common.prefixes import prefix_keys
 from openclaw.errors import ClientError
@@ -359,7 +359,7 @@ def _is_another_kind(tool: object) -> bool:
     kind = tool.get("type") if isinstance(tool, dict) and "function" not in tool else None
     if not isinstance(kind, str) or kind == "function":
         return False
-    say_tool_left_out(kind[:SHOWN])
+    warn_tool_left_out(kind[:SHOWN])
     return True
 
 

@@ -1,6 +1,6 @@
 """Command line for weight versions: python -m openclaw.versions COMMAND [--url URL]
 
-Sends requests to a run's gateway; needs its admin key if it has one: OPENCLAW_ADMIN_KEY, or the key in the run
+Sends requests to a run's gateway. If the gateway has an admin key, it is read from OPENCLAW_ADMIN_KEY or the run
 folder.
 """
 
@@ -52,33 +52,33 @@ class All(VersionsSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class One(VersionsSettings):
-    """one version: why it was rejected, its measurements"""
+    """show one version: its measurements, and the reason if it was rejected"""
 
     version: int = flag(REQUIRED, "number of the version", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback(One):
-    """serves this version from now on and trains on from it"""
+    """serve this version and continue training from it"""
 
-    drop_turns: bool = flag(False, "never train the samples of the undone versions again")
+    drop_turns: bool = flag(False, "exclude the samples of the undone versions from training")
 
 
 class Pin(One):
-    """serves this version; training waits until unpin"""
+    """serve this version and pause training until unpin"""
 
 
 class Release(One):
-    """its quarantined samples are ready to be trained on again"""
+    """return its quarantined samples to training"""
 
 
 class Delete(One):
-    """its quarantined samples are dropped for good"""
+    """delete its quarantined samples"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diff(VersionsSettings):
-    """what lies between two versions, and what both answer"""
+    """compare two versions: ancestors, measurements, answers to prompts"""
 
     a: int = flag(REQUIRED, "first version", positional=True)
     b: int = flag(REQUIRED, "second version", positional=True)
@@ -90,7 +90,7 @@ class Diff(VersionsSettings):
 
 
 class Unpin(VersionsSettings):
-    """serves the newest weights again; training goes on"""
+    """serve the newest weights again and resume training"""
 
 
 COMMANDS: dict[str, type[VersionsSettings]] = {
@@ -106,13 +106,13 @@ COMMANDS: dict[str, type[VersionsSettings]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 2 failed, with one line on stderr."""
-    about = "Shows weight versions, goes back to one, pins one."
-    command, asked = parse_command(
+    """Returns the exit status: 0 after success; 2 after an error, which is printed on stderr."""
+    about = "Lists weight versions; rolls back to one, pins one, compares two."
+    command, settings = parse_command(
         COMMANDS, argv, "python -m openclaw.versions", about, VERSION, VersionsSettings, "list"
     )
     try:
-        print(visible(_answer(command, asked)))
+        print(visible(_run(command, settings)))
     except VersionsError as error:
         print(f"openclaw.versions: {error}", file=sys.stderr)
         return 2
@@ -123,31 +123,33 @@ class VersionsError(Exception):
     """The server cannot be reached, or rejects a request; the message gives the reason."""
 
 
-def _answer(command: str, asked: VersionsSettings) -> str:
-    match asked:
+def _run(command: str, settings: VersionsSettings) -> str:
+    match settings:
         case Diff():
-            return as_text(_compared(asked))
+            return as_text(_diff(settings))
         case All():
-            return table(_call(asked, "GET", "/admin/versions"))
+            return table(_call(settings, "GET", "/admin/versions"))
         case Rollback():
-            path = f"/admin/versions/{asked.version}/rollback"
-            answer = _call(asked, "POST", path, {"drop_turns": asked.drop_turns})
+            path = f"/admin/versions/{settings.version}/rollback"
+            answer = _call(settings, "POST", path, {"drop_turns": settings.drop_turns})
         case Delete():
-            answer = _call(asked, "DELETE", f"/admin/versions/{asked.version}/quarantine")
+            answer = _call(settings, "DELETE", f"/admin/versions/{settings.version}/quarantine")
         case Pin() | Release():
-            answer = _call(asked, "POST", f"/admin/versions/{asked.version}/{command}", {})
+            answer = _call(settings, "POST", f"/admin/versions/{settings.version}/{command}", {})
         case One():
-            return json.dumps(_call(asked, "GET", f"/admin/versions/{asked.version}"), indent=1)
+            return json.dumps(_call(settings, "GET", f"/admin/versions/{settings.version}"), indent=1)
         case _:
-            answer = _call(asked, "POST", f"/admin/versions/{command}", {})
+            answer = _call(settings, "POST", f"/admin/versions/{command}", {})
     return json.dumps(answer)
 
 
-def _compared(asked: Diff) -> dict[str, Any]:
+def _diff(settings: Diff) -> dict[str, Any]:
     path = "/admin/versions/diff"
-    if asked.prompts is None:
-        return _call(asked, "GET", f"{path}?a={asked.a}&b={asked.b}")
-    return _call(asked, "POST", path, {"a": asked.a, "b": asked.b, "prompts": read_prompts(asked.prompts)})
+    if settings.prompts is None:
+        return _call(settings, "GET", f"{path}?a={settings.a}&b={settings.b}")
+    return _call(
+        settings, "POST", path, {"a": settings.a, "b": settings.b, "prompts": read_prompts(settings.prompts)}
+    )
 
 
 def read_prompts(path: Path) -> list[Any]:
@@ -162,13 +164,13 @@ def read_prompts(path: Path) -> list[Any]:
             prompt = json.loads(line)
         except ValueError:
             prompt = line
-        known = isinstance(prompt, dict) and "messages" in prompt
-        prompts.append({"messages": prompt["messages"]} if known else line)
+        has_messages = isinstance(prompt, dict) and "messages" in prompt
+        prompts.append({"messages": prompt["messages"]} if has_messages else line)
     return prompts
 
 
 def table(answer: dict[str, Any]) -> str:
-    """Returns one line a version."""
+    """Returns text with one line for each version."""
     lines = [f"live {answer['live']}" + ("" if answer["pinned"] is None else f", pinned {answer['pinned']}")]
     for one in answer["data"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["created_at"]))
@@ -195,7 +197,7 @@ def _call(
             answer = http.request(method, path, json=body, params=params)
     except UnicodeEncodeError as error:
         raise VersionsError(
-            "the admin key (OPENCLAW_ADMIN_KEY) contains characters that no HTTP header can carry"
+            "the admin key (OPENCLAW_ADMIN_KEY) contains characters that are not allowed in an HTTP header"
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise VersionsError(f"no answer from {url} ({error or type(error).__name__}); give --url") from error

@@ -18,40 +18,40 @@ def compare_versions(
     each, `{"version", "turns", "good", "bad"}`, with the turns that each learned from. `measurements`: name to `[of
     a, of b]`.
     """
-    of_a, of_b = (show_version(store, run_dir, number) for number in (first, second))
-    if of_a is None or of_b is None:
+    shown_a, shown_b = (show_version(store, run_dir, number) for number in (first, second))
+    if shown_a is None or shown_b is None:
         return None
     parents = {one.version: one.parent for one in store.versions.all()}
-    lines = [_line(parents, number) for number in (first, second)]
+    lines = [_lineage(parents, number) for number in (first, second)]
     common = max(set(lines[0]) & set(lines[1]), default=None)
     learned = store.versions.learned_by([*lines[0], *lines[1]])
 
-    def behind(line: list[int]) -> list[dict[str, Any]]:
-        own = [one for one in line if common is None or one > common]
+    def since_common(lineage: list[int]) -> list[dict[str, Any]]:
+        own = [one for one in lineage if common is None or one > common]
         return [{"version": one, **learned.get(one, {"turns": 0, "good": 0, "bad": 0})} for one in own]
 
-    measured = [one.get("measurements") or {} for one in (of_a, of_b)]
+    measured = [one.get("measurements") or {} for one in (shown_a, shown_b)]
     return {
         "object": "versions_diff",
-        "a": of_a,
-        "b": of_b,
+        "a": shown_a,
+        "b": shown_b,
         "common": common,
-        "only_a": behind(lines[0]),
-        "only_b": behind(lines[1]),
+        "only_a": since_common(lines[0]),
+        "only_b": since_common(lines[1]),
         "measurements": {
             name: [one.get(name) for one in measured] for name in sorted(set(measured[0]) | set(measured[1]))
         },
     }
 
 
-def _line(parents: dict[int, int | None], number: int) -> list[int]:
+def _lineage(parents: dict[int, int | None], number: int) -> list[int]:
     """Returns the version and its ancestors, oldest first."""
-    line: list[int] = []
+    lineage: list[int] = []
     at: int | None = number
-    while at is not None and at in parents and at not in line:
-        line.append(at)
+    while at is not None and at in parents and at not in lineage:
+        lineage.append(at)
         at = parents[at]
-    return line[::-1]
+    return lineage[::-1]
 
 
 def as_text(comparison: dict[str, Any]) -> str:
@@ -75,5 +75,5 @@ def as_text(comparison: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _labelled(who: str, text: str) -> str:
-    return f"[{who}] " + text.replace("\n", "\n    ")
+def _labelled(label: str, text: str) -> str:
+    return f"[{label}] " + text.replace("\n", "\n    ")

@@ -16,12 +16,12 @@ BRIEF = ("reason", "stage", "measurements", "undone")
 def list_versions(store: RolloutStore, run_dir: Path | None, adapter: str | None = None) -> dict[str, Any]:
     """Returns `{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first, of the model or an
     adapter."""
-    held = pinned(run_dir) if run_dir else None
+    pinned_version = pinned(run_dir) if run_dir else None
     trainer = policy_of(DEFAULT_TRAINER, adapter)
     quarantined = store.quarantine.counts(trainer)
-    data = [_shown(version, held, quarantined) for version in store.versions.all(trainer)]
+    data = [_as_json(version, pinned_version, quarantined) for version in store.versions.all(trainer)]
     live = store.versions.live(None if adapter is None else trainer)
-    return {"live": live, "pinned": held, "data": data}
+    return {"live": live, "pinned": pinned_version, "data": data}
 
 
 def show_version(
@@ -29,16 +29,18 @@ def show_version(
 ) -> dict[str, Any] | None:
     """Returns one version of the model or an adapter, with the metrics of its training step; None if it does not
     exist."""
-    held = pinned(run_dir) if run_dir else None
+    pinned_version = pinned(run_dir) if run_dir else None
     trainer = policy_of(DEFAULT_TRAINER, adapter)
     for version in store.versions.all(trainer):
         if version.version == number:
-            shown = _shown(version, held, store.quarantine.counts(trainer))
+            shown = _as_json(version, pinned_version, store.quarantine.counts(trainer))
             return {**shown, "metrics": version.details.get("metrics", {})}
     return None
 
 
-def _shown(version: WeightVersion, held: int | None, quarantined: dict[int, int]) -> dict[str, Any]:
+def _as_json(
+    version: WeightVersion, pinned_version: int | None, quarantined: dict[int, int]
+) -> dict[str, Any]:
     details = {name: version.details[name] for name in BRIEF if name in version.details}
     return {
         "version": version.version,
@@ -49,7 +51,7 @@ def _shown(version: WeightVersion, held: int | None, quarantined: dict[int, int]
         "activated_at": version.activated_at,
         "checksum": version.checksum,
         "on_disk": version.path is not None and Path(version.path).is_dir(),
-        "pinned": version.version == held,
+        "pinned": version.version == pinned_version,
         "quarantined": quarantined.get(version.version, 0),
         **details,
     }

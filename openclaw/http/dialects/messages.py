@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.common.messages import content_of
-from openclaw.common.notes import part_text, say_tool_left_out
+from openclaw.common.notes import part_text, warn_tool_left_out
 from openclaw.common.pictures import picture_or_text
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
@@ -242,7 +242,7 @@ def _run_by_clients(tools: object) -> object:
         return tools
     own = [tool for tool in tools if isinstance(tool, dict) and tool.get("type") not in (None, "custom")]
     for tool in own:
-        say_tool_left_out(str(tool["type"])[:SHOWN])
+        warn_tool_left_out(str(tool["type"])[:SHOWN])
     return [tool for tool in tools if tool not in own] or None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from openclaw.common.notes import say_tool_left_out
+from openclaw.common.notes import warn_tool_left_out
 from openclaw.gateway.chat_request import wrong
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ def _functions(tools: list[Any]) -> Iterator[tuple[Json, str, str]]:
                 if isinstance(member, dict) and member.get("type") == "function":
                     yield _named(member, inner), space, inner
         else:
-            say_tool_left_out(kind[:60])
+            warn_tool_left_out(kind[:60])
 
 
 def _named(tool: Json, where: str) -> Json:

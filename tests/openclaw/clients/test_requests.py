@@ -147,7 +147,7 @@ def test_codex_gets_namespaced_functions_and_calls_under_its_own_names(
 
 
 def test_a_tool_that_only_openai_runs_is_omitted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    notes.say_tool_left_out.cache_clear()
+    notes.warn_tool_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert responses_tools.chat_tools([{"type": "web_search"}]) == []

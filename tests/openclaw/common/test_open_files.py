@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from openclaw.common.open_files import MOST, raise_open_file_limit
+from openclaw.common.open_files import LIMIT, raise_open_file_limit
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
@@ -16,6 +16,6 @@ def test_a_server_accepts_as_many_connections_as_the_system_allows() -> None:
     try:
         raise_open_file_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert hard == before[1] and soft == (MOST if hard == resource.RLIM_INFINITY else min(MOST, hard))
+        assert hard == before[1] and soft == (LIMIT if hard == resource.RLIM_INFINITY else min(LIMIT, hard))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
