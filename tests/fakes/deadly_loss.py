@@ -37,9 +37,9 @@ def lay_trap() -> None:
     module: Any = sys.modules.get("slime.training.core.checkpoint")
     if module is None or hasattr(module, "put_untrapped"):
         return
-    module.put_untrapped = module.put_into_force
+    module.put_untrapped = module.activate_checkpoint
 
-    def put_into_force(folder: Path) -> None:
+    def activate_checkpoint(folder: Path) -> None:
         if folder.name == "checkpoint-3":
             die_once("before-commit")
         hangs = folder.name == "checkpoint-5" and "commit-hangs" in os.environ["DEADLY"]
@@ -47,7 +47,7 @@ def lay_trap() -> None:
             time.sleep(600)
         module.put_untrapped(folder)
 
-    module.put_into_force = put_into_force
+    module.activate_checkpoint = activate_checkpoint
 
 
 def compute_loss(

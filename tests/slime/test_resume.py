@@ -151,7 +151,7 @@ def test_hanging_or_crashed_processes_are_replaced_and_the_run_ends_bit_identica
     assert f"rank 1 (pid {stopped}, stopped)" in said
     assert "the rollout manager did not respond for 5 s" in said
     assert "rollout 3 did not finish within 10 s; last seen: {'waiting': {'rollout 3':" in said
-    assert said.count("Starting the rollout manager again") >= 3
+    assert said.count("Restarting the rollout manager") >= 3
     assert not [record for record in records.read_records(tmp_path) if record.alive()]
     assert_same(undisturbed[1], final_state(tmp_path))
 
@@ -173,7 +173,7 @@ def test_a_run_stopped_in_a_step_resumes_after_it_and_ends_bit_identical(
     said = run(start, env)
     latest = checkpoints.latest(tmp_path / "checkpoints")
     assert latest is not None and latest.name == "checkpoint-5", said
-    assert "a checkpoint holds version 1" in said
+    assert "a checkpoint contains version 1" in said
     assert not [record for record in records.read_records(tmp_path) if record.alive()]
 
     run(start, env)

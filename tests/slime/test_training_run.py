@@ -202,7 +202,7 @@ def test_the_synchronous_loop_skips_a_corrupt_batch_and_ends_after_its_rollouts(
     assert scores == [f"evaluation {after} | tiny {brief(after / 2)}" for after in (0, 2, 3)]
     assert [len(replay.load(recorded, rollout_id)) for rollout_id in range(3)] == [2, 2, 2]
     assert weights_checksum(load_file(tmp_path / "hf_2" / "model.safetensors")) == sums[3]
-    turns = re.findall(r"the GPU memory is given to the (\w+)", done.stderr)
+    turns = re.findall(r"the GPU memory is now used by the (\w+)", done.stderr)
     assert turns == ["engines", *["trainers", "engines"] * 3]
     traces = sorted(path.name for path in (tmp_path / "profile").iterdir())
     assert traces == ["rollout_2_rank_0.json.gz", "rollout_2_rank_1.json.gz"]

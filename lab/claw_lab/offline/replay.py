@@ -36,8 +36,8 @@ from slime.rollout.post_process import post_processed
 from slime.training.fsdp import FSDPTrainer
 from slime.training.fsdp.model import gather_weights
 from slime.types import Sample
-from slime.weights.checksum import checksum_of_before, weights_checksum
-from slime.weights.versions import is_of_before
+from slime.weights.checksum import legacy_checksum, weights_checksum
+from slime.weights.versions import is_legacy_checksum
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))
-        checksum = checksum_of_before if is_of_before(version.checksum or "") else weights_checksum
+        checksum = legacy_checksum if is_legacy_checksum(version.checksum or "") else weights_checksum
         pairs.append((version.checksum, checksum(gather_weights(trainer.model, None, keep=True))))
         trainer.version = version.version
     return pairs, gap

@@ -17,7 +17,7 @@ OLDEST_DRIVER = {13: 580, 12: 525}
 """The oldest driver branch for each major version of CUDA; it also supports newer minor versions."""
 INSTALLED = 13
 """The CUDA version that the requirements of trainers, SGLang and vLLM install."""
-WAY_OUT = (
+REMEDY = (
     "install driver {oldest} or later; or, on data-centre GPUs (A100, L40S, H100, ...) with driver 535 or later, "
     "NVIDIA's forward-compatibility package: apt-get install cuda-compat-{major}-0, then export "
     "LD_LIBRARY_PATH=/usr/local/cuda-{major}.0/compat, and start again"
@@ -27,15 +27,15 @@ WAY_OUT = (
 def problem(driver: str, needed: int, loaded: int) -> str:
     """Returns the problem of a driver with this major version of CUDA, as text; "" if there is none.
 
-    `loaded`: the CUDA of the driver library that programs load, 0 if unknown. A forward-compatibility package brings one
-    that is newer than the driver.
+    `loaded`: the CUDA of the driver library that programs load, 0 if unknown. A forward-compatibility package contains
+    one that is newer than the driver.
     """
     branch = re.match(r"\d+", driver)
     oldest = OLDEST_DRIVER.get(needed, 0)
     if branch is None or int(branch[0]) >= oldest or loaded >= needed:
         return ""
     text = f"the GPU driver is {driver}; CUDA {needed}, for which torch and the engines are built, needs {oldest}"
-    return f"{text}: {WAY_OUT.format(oldest=oldest, major=needed)}"
+    return f"{text}: {REMEDY.format(oldest=oldest, major=needed)}"
 
 
 def loaded_cuda() -> int:
@@ -56,8 +56,8 @@ def needed_cuda(pythons: Iterable[str], environ: Mapping[str, str]) -> int:
 
 def _cuda_of(python: str, environ: Mapping[str, str]) -> int:
     if not os.access(python, os.X_OK):
-        named = re.search(r"/cu(\d\d)\d/?$", environ.get("TORCH_INDEX_URL", ""))
-        return int(named[1]) if named else INSTALLED
+        index_version = re.search(r"/cu(\d\d)\d/?$", environ.get("TORCH_INDEX_URL", ""))
+        return int(index_version[1]) if index_version else INSTALLED
     for version in sorted(Path(python).parents[1].glob("lib/python3*/site-packages/torch/version.py")):
         if match := re.search(r"""^cuda\b[^=]*=\s*['"](\d+)\.""", version.read_text(), re.M):
             return int(match[1])

@@ -1,7 +1,7 @@
 """`python -m slime.plan.dry_run --num-gpus 8 -- WORDS`: prints what a launch script would start, without starting it.
 
-WORDS is the driver's command line. A launch script marks the source of arguments: those after `::SOURCE` are from
-there, up to the next mark. A well-known model whose folder does not exist yet is planned by its published shape. Exit
+WORDS is the driver's command line. A launch script marks the source of arguments: those between `::SOURCE` and the
+next mark come from there. A well-known model whose folder does not exist yet is planned by its published shape. Exit
 status 0 if the arguments are valid and the plan fits, 1 if it does not fit or a start would be rejected, 2 for
 invalid arguments.
 """
@@ -48,7 +48,7 @@ _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 class Plan(Machines):
     """The run to plan, and its GPUs."""
 
-    gpu: str = flag("", f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
+    gpu: str = flag("", f"GPU to plan for, such as H100 or 24GB (default: this machine's, else {DEFAULT})")
     usual_gpu: str = flag(DEFAULT, "GPU to plan for if this machine has none")
     script_variables: str = flag("", "names of variables set by the script itself")
     shell: list[str] = flag(
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
             args = arguments_of(words, env, named, stand_in)
             origins_of_arguments = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu, own.machines)
-            seats, room = seated(args, own)
+            seats, room = machine_lines(args, own)
             here = bool(gpus_here()) or split_of(args).gpus == 0
             refused = [one for one in refusals(args, env, here) if one not in text]
         except ConfigError as error:
@@ -101,8 +101,8 @@ def planned(
     """Returns the plan as text, and whether it fits.
 
     Args:
-        name: which GPU; "" for this machine's, or `usual` if it has none.
-        machines: how many, each like this one if it has GPUs.
+        name: name of the GPU; "": this machine's, or `usual` if it has none.
+        machines: number of machines, each like this one if it has GPUs.
     """
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
@@ -118,7 +118,7 @@ def planned(
     if plan is None:
         return "\n".join(["plan     trains on the CPU", *lines]), True
     text, wrong = "\n".join([as_text(plan), *lines]), problems(plan)
-    if here:  # this is the machine
+    if here:  # the plan is for this machine
         folder = next(one for one in (Path(args.save), *Path(args.save).absolute().parents) if one.is_dir())
         memory = psutil.virtual_memory().total * machines
         small = host_problems(plan, memory, shutil.disk_usage(folder).free)
@@ -127,8 +127,8 @@ def planned(
     return text, not wrong
 
 
-def seated(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
-    """it is this machine"""
+def machine_lines(args: Arguments, plan: Plan) -> tuple[list[str], bool]:
+    """Returns the parts of each machine as lines, and whether all parts have GPUs on a machine."""
     split = split_of(args)
     try:
         seats = plan.seats(split)
@@ -186,12 +186,12 @@ def origins(
         by_option[name]: source for word, source in marked if (name := word.split("=", 1)[0]) in by_option
     }
     sources |= dict.fromkeys(filed, "--custom-config-path")
-    known = [
+    arguments = [
         _origin(action, args, sources, env, defaults.get(name, action.default))
         for name, action in actions.items()
     ]
     own = {f"variable {name}" for name in script_variables}
-    return [replace(one, source="script") if one.source in own else one for one in known]
+    return [replace(one, source="script") if one.source in own else one for one in arguments]
 
 
 def _origin(
@@ -201,14 +201,14 @@ def _origin(
     env: Mapping[str, str],
     default: object,
 ) -> Origin:
-    """`default`: the value without flag and variable."""
+    """Returns the origin of one argument. `default`: its value without flag and variable."""
     name = action.dest
     value, source = vars(args).get(name), sources.get(name)
     if source is None:
         listed = _VARIABLES.search(action.help or "")
         names = [one.strip() for one in listed[1].split(",")] if listed else []
-        there = [one for one in names if env.get(one)]
-        variable = next((one for one in there if env[one] == value), there[0] if there else None)
+        set_names = [one for one in names if env.get(one)]
+        variable = next((one for one in set_names if env[one] == value), set_names[0] if set_names else None)
         if variable is not None:
             source, value = f"variable {variable}", env[variable] if value is None else value
         else:

@@ -21,13 +21,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class EnvironmentUse:
-    """Most resources that episodes use on the machine of the rollouts.
+    """Maximum resources that episodes use on the machine of the rollouts.
 
     Attributes:
-        parallel: episodes at a time.
-        memory, disk: bytes of one.
-        in_memory: its files are kept in memory too.
-        cores: that one may keep busy.
+        parallel: concurrent episodes.
+        memory, disk: bytes of one episode.
+        in_memory: whether its files are in memory too.
+        cores: CPU cores that one episode may use.
     """
 
     parallel: int
@@ -37,7 +37,7 @@ class EnvironmentUse:
     in_memory: bool = False
 
     def line(self) -> str:
-        """Returns the plan's line."""
+        """Returns the line of the plan about environments."""
         memory = self.memory + (self.disk if self.in_memory else 0)
         disk = 0 if self.in_memory else self.disk
         files = f"{self.disk // MIB} MiB of files in {'memory' if self.in_memory else 'a folder'}"

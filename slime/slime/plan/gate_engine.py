@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AUTO, SERVING, CPU = "auto", "serving", "cpu"
-MOST_PARAMETERS = 5e9
+MAX_PARAMETERS = 5e9
 """Above it, answers on a CPU would take longer than training a batch."""
-LEAST_CPUS = 8
+MIN_CPUS = 8
 """Below it, serving and training would be slowed down by the gate's engine."""
 HOST_SHARE = 0.5
 """Share of the machine's memory that an automatically started gate engine may use."""
@@ -54,7 +54,7 @@ def check_gate_engine(args: ServingSide) -> None:
             )
 
 
-def tell_gate_engine(args: ServingSide) -> None:
+def log_gate_engine(args: ServingSide) -> None:
     """Logs which engine examines updates, or a warning if none does."""
     if not args.gate or args.gate_samples_path is None:
         return
@@ -73,18 +73,18 @@ def unexamined(args: ServingSide) -> str | None:
     """Returns why no engine tests updates on explicit requests; None if one does."""
     if gate_engine_of(args) != SERVING or serves_candidates(args):
         return None
-    held = (
+    limitation = (
         "frees its memory during training"
         if args.rollout_backend == "embedded"
         else "can hold only one set of weights"
     )
     rented = args.rollout_backend == "rented"
     reason = None if rented or args.gate_engine == SERVING else why_no_cpu(args)
-    other = f"; no engine is started on the CPU: {reason}" if reason else ""
-    way = "" if rented else "; set --gate-engine HOST:PORT to test on a spare engine of the model"
+    cpu_reason = f"; no engine is started on the CPU: {reason}" if reason else ""
+    remedy = "" if rented else "; set --gate-engine HOST:PORT to test on a spare engine of the model"
     return (
-        f"updates are not tested on explicit requests: one that no longer obeys them goes live. The "
-        f"{args.rollout_backend} engine {held}{other}{way}"
+        f"updates are not tested on explicit requests, so an update that no longer obeys them goes live. The "
+        f"{args.rollout_backend} engine {limitation}{cpu_reason}{remedy}"
     )
 
 
@@ -98,12 +98,12 @@ def in_words(args: ServingSide) -> str:
 
 def why_no_cpu(args: ServingSide) -> str | None:
     """Returns why `auto` does not start an engine on the CPU; None if it does."""
-    if (cpus := usable_cpus()) < LEAST_CPUS:
-        return f"the machine has {cpus} CPUs, fewer than {LEAST_CPUS}"
+    if (cpus := usable_cpus()) < MIN_CPUS:
+        return f"the machine has {cpus} CPUs, fewer than {MIN_CPUS}"
     shape = dense_shape(args.hf_checkpoint)
     if shape is None:
         return "the embedded engine supports only dense models of known types"
-    if shape.parameters > MOST_PARAMETERS:
+    if shape.parameters > MAX_PARAMETERS:
         return f"{shape.parameters / 1e9:.0f} billion parameters would be too slow there (--gate-engine cpu forces it)"
     need, memory = BYTES * shape.parameters, psutil.virtual_memory().total
     if need > HOST_SHARE * memory:

@@ -32,10 +32,10 @@ class HostUse:
 
     Attributes:
         gate, async_save, offload_train: the flags.
-        shared: versions go through shared memory, of which there are two slots, now and then three.
-        engines: that keep their weights in host memory while the trainer has the GPU.
-        gate_engine: an engine on the CPU answers the gate, in fp32: its own weights and a version.
-        weights, checkpoints: how many stay on disk.
+        shared: versions are sent through shared memory, in two slots, sometimes three.
+        engines: number of engines that keep their weights in host memory while the trainer uses the GPU.
+        gate_engine: an engine on the CPU answers the gate, in fp32, with its own weights and a version.
+        weights, checkpoints: number of versions and checkpoints kept on disk.
     """
 
     gate: bool = False
@@ -49,11 +49,11 @@ class HostUse:
 
 
 def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: HostUse) -> Parts:
-    """Returns bytes of host memory of all machines together, by what they are for.
+    """Returns bytes of host memory over all machines, by purpose.
 
     Args:
-        processes: that compute on GPUs.
-        offloaded: of all ranks, what --fsdp-cpu-offload keeps there.
+        processes: number of processes that compute on GPUs.
+        offloaded: bytes of all ranks that --fsdp-cpu-offload keeps in host memory.
     """
     state, model = STATE * trained(trainer), SERVED * trainer.shape.parameters
     parts: Parts = {
@@ -70,7 +70,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
 
 
 def steps_aside(trainer: TrainerMemory) -> float:
-    """Returns bytes of all ranks that leave the GPUs while engines use them, without what is on the CPU anyway."""
+    """Returns bytes that all ranks move off the GPUs while engines use them; 0 if they are in CPU memory anyway."""
     if trainer.cpu_offload:
         return 0.0
     parts = trainer_parts(trainer)

@@ -20,13 +20,13 @@ KINDS = 2
 
 
 def token_seconds(engine: EngineMemory, gpu: Gpu, requests: float) -> float:
-    """Returns the seconds of a decode step of one engine with so many requests, each with a question and half of a
+    """Returns the seconds of a decode step of one engine with `requests` requests, each with a question and half of a
     reply."""
     shape = engine.shape
     weights = 2 * min(shape.parameters, shape.active * max(requests, 1.0)) / engine.gpus
     heads = max(shape.kv_heads / engine.gpus, 1.0) / shape.kv_heads
-    kept = requests * QUESTION * shape.kv_bytes * heads
-    return (weights + kept) / (gpu.bandwidth * 1e12 * EFFICIENCY)
+    kv_bytes = requests * QUESTION * shape.kv_bytes * heads
+    return (weights + kv_bytes) / (gpu.bandwidth * 1e12 * EFFICIENCY)
 
 
 def line(args: Arguments, plan: MemoryPlan) -> str | None:
@@ -35,14 +35,14 @@ def line(args: Arguments, plan: MemoryPlan) -> str | None:
     if judge is None:
         return None
     values = vars(args)
-    longest, votes = values.get("prm_max_new_tokens") or 4096, values.get("prm_m") or 1
-    asked = (values.get("num_judge_workers") or 1) * (values.get("judge_max_requests") or 32)
-    reply = longest / 2
+    max_reply, votes = values.get("prm_max_new_tokens") or 4096, values.get("prm_m") or 1
+    requests = (values.get("num_judge_workers") or 1) * (values.get("judge_max_requests") or 32)
+    reply = max_reply / 2
     fit = max(1.0, kv_tokens(judge.engine, plan.gpu) / (QUESTION + reply))
-    each = min(asked / judge.count, fit)
+    each = min(requests / judge.count, fit)
     seconds = token_seconds(judge.engine, plan.gpu, each)
     turns = 3600 * each * judge.count / (KINDS * votes * reply * seconds)
     return (
-        f"judging  about {round(turns, -1) or 1:,.0f} turns an hour: {asked} requests at a time, {KINDS * votes} a turn "
-        f"of {reply:,.0f} tokens each (half of the longest reply, which takes {longest * seconds:,.0f} s)"
+        f"judging  about {round(turns, -1) or 1:,.0f} turns an hour: {requests} requests at a time, {KINDS * votes} a turn "
+        f"of {reply:,.0f} tokens each (half of the longest reply, which takes {max_reply * seconds:,.0f} s)"
     )

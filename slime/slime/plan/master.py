@@ -1,4 +1,4 @@
-"""`python -m slime.plan.master ADDRESS PORT RANK`: prints why several machines cannot connect at that address, if so.
+"""`python -m slime.plan.master ADDRESS PORT RANK`: prints the reason if several machines cannot connect at that address.
 
 The first machine (rank 0) starts Ray's head there; the others connect to it. Needs no packages.
 """
@@ -13,7 +13,7 @@ from claw_base.ports import bind_error
 
 
 def problem(address: str, port: int, first: bool) -> str:
-    """Returns the reason, or "". `first`: this machine listens."""
+    """Returns the reason; "" if there is none. `first`: whether this is the machine that listens."""
     try:
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:

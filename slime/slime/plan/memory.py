@@ -18,12 +18,12 @@ divided over the copies of its part with --use-distributed-optimizer, and lie in
 Frozen models take 2. A layer keeps `layer_bytes` of a token, of which a rank has 1/cp; of it, the activations between
 the matrices (16 H) are whole on every rank of tp without --sequence-parallel. A first stage keeps as many micro-batches
 as there are stages (1F1B), of 1/pp of the layers each; only the last stage has logits, of one batch, and a rank of cp
-those of its tokens. What a layer recomputes, the logits, and the gradients of embedding and head in bf16 are not there
-at the same time: the fullest phase counts. The gradient of a head that is the embedding too waits for the one of the
-embedding.
+those of its tokens. Recomputed activations of a layer, the logits, and the gradients of embedding and head in bf16 do not
+exist at the same time: the fullest phase counts. The gradient of a tied head is kept until that of the embedding is
+computed.
 
-Engine: `mem_fraction` of what the CUDA context leaves of its GPU is its own; what bf16 weights leave of it holds keys and
-values. In addition it needs its context, its CUDA graphs and working memory (`ENGINE_BESIDE`).
+Engine: it gets the share `mem_fraction` of its GPU's memory without the CUDA context; keys and values use the part that
+bf16 weights do not. In addition it needs its context, its CUDA graphs and working memory (`ENGINE_BESIDE`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from slime.plan.hardware import GIB, Gpu
 from slime.plan.shape import Shape
 
 RUNTIME = int(1.5 * GIB)
-"""CUDA context, NCCL, kernels' workspace; a usual value."""
+"""CUDA context, NCCL, kernels' workspace; a typical value."""
 CONTEXT = int(0.5 * GIB)
-"""CUDA context of a process; a usual value."""
+"""CUDA context of a process; a typical value."""
 ENGINE_BESIDE = int(1.5 * GIB)
 """Bytes of an engine in addition to weights, keys and values: context, CUDA graphs, activations of a prefill of 2,048
-tokens; a usual value."""
+tokens; a typical value."""
 SLACK = 0.08
 """Share of a trainer's tensor memory that is lost to fragmentation; a typical value."""
 RUNTIME_PART = "runtime and fragments"
@@ -62,10 +62,16 @@ far, the addend and the new sum, or the sum in bf16 and in fp32."""
 
 @dataclass(frozen=True)
 class TrainerMemory:
-    """Settings of training that determine memory. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for
-    all of them; `frozen`: further whole models (reference, teacher), in their sizes; `division`: of --train-backend
-    megatron, None for fsdp; `entropy`: the loss has a term of it; `averages`: a mean of the weights is kept in
-    addition to the moments (--average-steps)."""
+    """Settings of training that determine memory.
+
+    Attributes:
+        tokens: tokens of one micro-batch.
+        rows: rows of logits computed at a time; 0: all.
+        frozen: shapes of further whole models, such as reference and teacher.
+        division: division by --train-backend megatron; None: fsdp.
+        entropy: whether the loss has an entropy term.
+        averages: whether a mean of the weights is kept in addition to the moments (--average-steps).
+    """
 
     shape: Shape
     gpus: int
@@ -168,8 +174,8 @@ def logit_bytes(trainer: TrainerMemory) -> float:
 
 
 def backward_bytes(shape: Shape) -> int:
-    """Returns bytes of gradients that the backward pass of one layer holds at once for one token, in bf16; of a
-    mixture, of every chosen expert's answer and of what it counts."""
+    """Returns bytes of gradients that the backward pass of one layer holds at once for one token, in bf16. For a
+    mixture of experts, it includes the outputs of all chosen experts."""
     wide = max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
     answers = 2 * shape.used_experts * shape.hidden + shape.hidden if shape.mixed_layers else 0
     return 2 * (max(wide, answers) + shape.hidden)
@@ -194,7 +200,7 @@ def layer_bytes(shape: Shape) -> int:
 
 
 def _mixture_bytes(shape: Shape) -> int:
-    """Of the feed-forward of a layer with experts: rows for each chosen expert, before and after it; probabilities."""
+    """Returns the bytes of a layer's experts for one token: inputs and outputs of each chosen expert, probabilities."""
     if not shape.mixed_layers:
         return 0
     chosen = shape.used_experts * (4 * shape.hidden + 8 * shape.expert_mlp)
@@ -235,8 +241,8 @@ def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward:
     """Returns bytes by part of the rank with most memory in its peak phase, in the first or the last stage.
 
     Args:
-        layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more.
-        logit: of one.
+        layer, backward: bytes that one layer keeps for one token, and additional bytes of its backward pass.
+        logit: bytes of one logit.
     """
     of_ranks = []
     for first in (True, False):
@@ -306,7 +312,7 @@ def _phases(
 
 
 def _activations(trainer: TrainerMemory, division: Division, layer: int, first: bool) -> tuple[float, float]:
-    """Returns the activations that all micro-batches of a stage keep, and those that one layer computes again."""
+    """Returns the bytes of activations that all micro-batches of a stage keep, and that one layer recomputes."""
     shape, tokens = trainer.shape, trainer.tokens / division.cp
     between = 16 * shape.hidden
     split = (between if division.sequence_parallel else 0) + layer - between

@@ -1,4 +1,4 @@
-"""Detects environment variables that no program reads but that look like a typing mistake of one that is read."""
+"""Detects environment variables that no program reads, but whose names look like typing mistakes of known ones."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def misspelt_variables(
     read.
 
     Args:
-        shell: launch scripts, and folders of what they share, whose own variables count as read.
-        words: the driver's; the plug-ins that they name bring variables of their own.
-        more: variables that are read besides.
+        shell: launch scripts, and folders of scripts; the variables that they read are known.
+        words: arguments of the driver; the plug-ins in them add known variables.
+        more: further known variables.
     """
     known = shell_variables(shell) | flag_variables(words, env) | set(more)
     misspelt = []
     for name in sorted(set(env) - known):
-        if (meant := closest(name, known)) is not None:
-            misspelt.append(f"{name} is set, but no program reads it; did you mean {meant}?")
+        if (suggestion := closest(name, known)) is not None:
+            misspelt.append(f"{name} is set, but no program reads it; did you mean {suggestion}?")
     return misspelt
 
 
@@ -62,7 +62,7 @@ def closest(name: str, known: Collection[str]) -> str | None:
     """Returns the known name of which `name` is probably a misspelling; None if there is none."""
     if len(name) < 4 or not name.isupper():
         return None
-    near = [(slips(name, other, 2), other) for other in known if abs(len(other) - len(name)) <= 2]
+    near = [(edit_distance(name, other, 2), other) for other in known if abs(len(other) - len(name)) <= 2]
     count, best = min(near, default=(3, ""))
     if count > (2 if len(best) >= LONG else 1) or (len(name) < SHORT and sorted(name) != sorted(best)):
         return None
@@ -70,19 +70,19 @@ def closest(name: str, known: Collection[str]) -> str | None:
 
 
 @cache
-def slips(one: str, other: str, most: int) -> int:
+def edit_distance(one: str, other: str, most: int) -> int:
     """Returns the number of missing, surplus, wrong or swapped letters; `most + 1` for more."""
     if one[:1] == other[:1] and one:
-        return slips(one[1:], other[1:], most)
+        return edit_distance(one[1:], other[1:], most)
     if not one or not other:
         return min(len(one) + len(other), most + 1)
     if most == 0:
         return 1
-    ways = [
-        slips(one[1:], other, most - 1),
-        slips(one, other[1:], most - 1),
-        slips(one[1:], other[1:], most - 1),
+    distances = [
+        edit_distance(one[1:], other, most - 1),
+        edit_distance(one, other[1:], most - 1),
+        edit_distance(one[1:], other[1:], most - 1),
     ]
     if one[:2] == other[1::-1] and len(one) > 1:
-        ways.append(slips(one[2:], other[2:], most - 1))
-    return 1 + min(ways)
+        distances.append(edit_distance(one[2:], other[2:], most - 1))
+    return 1 + min(distances)

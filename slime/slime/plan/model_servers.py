@@ -38,9 +38,9 @@ class ModelServers:
 
     Attributes:
         part: their part of the placement, and the key of their own `--...sglang-` flags.
-        prefix: of their names.
-        role: "engine" gets every version of the policy's weights; `GATE` answers with those of candidates.
-        count: how many; each has `gpus` GPUs, none if that is 0.
+        prefix: prefix of their names.
+        role: an "engine" receives every version of the policy's weights; a `GATE` engine loads candidates.
+        count: number of engines; each has `gpus` GPUs (0: CPU).
     """
 
     part: str

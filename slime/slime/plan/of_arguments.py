@@ -165,7 +165,7 @@ def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
     itself, if the GPU is unknown, or if the user's flags set a limit.
 
     Raises:
-        ConfigError: the share does not even hold the weights.
+        ConfigError: the share is too small for the weights.
     """
     words = args.engine_words.get("rollout", [])
     cap = CAPS.get(args.rollout_backend)

@@ -102,7 +102,7 @@ class MemoryPlan:
 
 
 def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
-    """Returns the bytes of host memory, over all machines, and of disk."""
+    """Returns the bytes of host memory over all machines, and of disk, by purpose."""
     processes = plan.trainer.gpus + sum(one.gpus for one in plan.servers)
     offloaded = host_bytes(plan.trainer) * plan.trainer.gpus
     return host_parts(plan.trainer, processes, offloaded, plan.host), disk_parts(plan.trainer, plan.host)
@@ -113,19 +113,19 @@ def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
     run's folder."""
     in_memory, on_disk = on_hosts(plan)
     need, space = sum(in_memory.values()), sum(on_disk.values())
-    problems_found = []
+    messages = []
     if need > memory:
         gate = "; it needs less without --gate, or with --use-lora" if plan.host.gate else ""
-        problems_found.append(
+        messages.append(
             f"the run needs {need / GIB:.0f} GiB of host memory, but the machines have {memory / GIB:.0f}: "
             f"{_largest(in_memory)}{gate}"
         )
     if space > disk:
-        problems_found.append(
+        messages.append(
             f"the run needs {space / GIB:.0f} GiB of disk, but {disk / GIB:.0f} are free: {_largest(on_disk)}; lower "
             "--keep-checkpoints, --keep-versions or --keep-weights"
         )
-    return problems_found
+    return messages
 
 
 def _largest(parts: Parts) -> str:
@@ -146,17 +146,21 @@ def problems(plan: MemoryPlan) -> list[str]:
 
 def _trainer_problem(plan: MemoryPlan) -> list[str]:
     parts = trainer_parts(plan.trainer)
-    need, there = sum(parts.values()), TIGHT * plan.gpu.memory * GIB
+    need, available = sum(parts.values()), TIGHT * plan.gpu.memory * GIB
     shared = [one.engine for one in plan.servers if plan.colocated and one.role == "policy"]
     for engine in shared[:1]:
-        there -= engine.fraction * (plan.gpu.memory * GIB - CONTEXT) + ENGINE_BESIDE + plan.carrying
-    if need <= there:
+        available -= engine.fraction * (plan.gpu.memory * GIB - CONTEXT) + ENGINE_BESIDE + plan.carrying
+    if need <= available:
         return []
-    place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
-    ways = [smaller_share(engine, plan.gpu, need + plan.carrying) for engine in shared[:1]]
+    place = (
+        f"{available / GIB:.1f} GiB that engines leave of"
+        if shared
+        else f"{available / GIB:.1f} GiB usable on"
+    )
+    remedies = [smaller_share(engine, plan.gpu, need + plan.carrying) for engine in shared[:1]]
     return [
         f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: use "
-        + "; ".join([*filter(None, ways), advice(plan.trainer, parts)])
+        + "; ".join([*filter(None, remedies), advice(plan.trainer, parts)])
     ]
 
 
@@ -171,7 +175,7 @@ def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
 
 def advice(trainer: TrainerMemory, parts: Parts) -> str:
     """Returns the remedy if a trainer does not fit: the flags for its largest parts."""
-    ways = {
+    remedies = {
         "activations": None if trainer.checkpointing else "--gradient-checkpointing",
         "logits": None if 0 < trainer.rows <= 1024 else "--log-probs-chunk-size 512",
         "optimizer": None if trainer.lora_rank else "--fsdp-cpu-offload, or --use-lora",
@@ -179,20 +183,22 @@ def advice(trainer: TrainerMemory, parts: Parts) -> str:
         "frozen models": "--fsdp-cpu-offload, or --use-lora (the frozen base then costs nothing)",
     }
     if (division := trainer.division) is not None:
-        dealt = division.ep * division.pp >= min(trainer.gpus, trainer.shape.experts * division.pp)
-        ways = {
-            "activations": ways["activations"] or "--context-parallel-size",
-            "logits": ways["logits"] or "--tensor-model-parallel-size",
+        fully_divided = division.ep * division.pp >= min(trainer.gpus, trainer.shape.experts * division.pp)
+        remedies = {
+            "activations": remedies["activations"] or "--context-parallel-size",
+            "logits": remedies["logits"] or "--tensor-model-parallel-size",
             "optimizer": "--fsdp-cpu-offload"
             if division.distributed_optimizer
             else "--use-distributed-optimizer",
-            "gradients": "--pipeline-model-parallel-size" if dealt else "--expert-model-parallel-size",
+            "gradients": "--pipeline-model-parallel-size"
+            if fully_divided
+            else "--expert-model-parallel-size",
             "weights": "--tensor-model-parallel-size",
             "frozen models": "--use-lora (the frozen base then costs nothing)",
         }
-    largest = sorted(ways, key=lambda name: -parts.get(name, 0.0))
-    ways_of_parts = [way for name in largest if parts.get(name) and (way := ways[name])]
-    return "; ".join([*ways_of_parts[:2], f"--max-tokens-per-gpu below {trainer.tokens}", "more GPUs"])
+    largest = sorted(remedies, key=lambda name: -parts.get(name, 0.0))
+    remedies_of_parts = [remedy for name in largest if parts.get(name) and (remedy := remedies[name])]
+    return "; ".join([*remedies_of_parts[:2], f"--max-tokens-per-gpu below {trainer.tokens}", "more GPUs"])
 
 
 def _server_problem(server: Server, gpu: Gpu) -> list[str]:

@@ -24,7 +24,7 @@ from slime.weights import checkpoints
 if TYPE_CHECKING:
     from slime.flags import Arguments
 
-PRETENDED = ["http://127.0.0.1:1"]
+PLACEHOLDER_URLS = ["http://127.0.0.1:1"]
 """Placeholder addresses of engines in a plan."""
 WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_ANONYMOUS")
 """Variables that make W&B work without asking for a key."""
@@ -130,14 +130,14 @@ def _hooks(
         check: Any = next(filter(None, (getattr(module, name, None) for name in names)), None)
         if check is not None:
             copied = argparse.Namespace(**vars(args))
-            yield path, partial(check, copied, pretended_engines(args), env)
+            yield path, partial(check, copied, placeholder_engines(args), env)
 
 
-def pretended_engines(args: Arguments) -> dict[str, list[str]]:
+def placeholder_engines(args: Arguments) -> dict[str, list[str]]:
     """Returns addresses of the engines that a start would have, by role."""
     judge, teacher = args.prm_num_gpus or args.rented_judge, args.prm_teacher_num_gpus
     return {
-        "policy": [*PRETENDED],
-        "judge": [*PRETENDED] if judge else [],
-        "teacher": [*PRETENDED] if teacher else [],
+        "policy": [*PLACEHOLDER_URLS],
+        "judge": [*PLACEHOLDER_URLS] if judge else [],
+        "teacher": [*PLACEHOLDER_URLS] if teacher else [],
     }

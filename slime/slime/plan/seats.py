@@ -17,7 +17,7 @@ class Machines:
     """The identical machines of a run, as given by a launch script."""
 
     num_gpus: int = flag(0, "total number of GPUs")
-    machines: int = flag(1, "machines, with equal numbers of GPUs")
+    machines: int = flag(1, "number of machines, with equal numbers of GPUs")
     machine_gpus: int = flag(0, "GPUs per machine (default: equal numbers)")
 
     def seats(self, split: GpuSplit) -> Seats | None:
@@ -86,7 +86,7 @@ def seats_of(split: GpuSplit, machines: Sequence[Machine]) -> Seats:
     trainers = _trainers(split, free)
     rollout = next((part for part in split.parts if part.name == "rollout"), None)
     if split.shared and rollout is not None and rollout.on_gpu:
-        engines["rollout"] = beside_trainers(trainers, split.shared, rollout.each, machines)
+        engines["rollout"] = seats_on_trainers(trainers, split.shared, rollout.each, machines)
     return Seats({name: tuple(places) for name, places in engines.items()}, tuple(trainers))
 
 
@@ -124,7 +124,7 @@ def _trainers(split: GpuSplit, free: list[int]) -> list[int]:
     return counts
 
 
-def beside_trainers(
+def seats_on_trainers(
     trainers: Sequence[int], gpus: int, each: int, machines: Sequence[Machine]
 ) -> tuple[int, ...]:
     """Returns the machine of each engine that shares its GPUs with trainers.

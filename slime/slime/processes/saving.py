@@ -14,7 +14,7 @@ ECHO = 1.0
 typed twice quickly."""
 
 
-def say_saving(run_dir: Path, limit: float) -> None:
+def record_saving(run_dir: Path, limit: float) -> None:
     """Announces, in the driver or its signal handler, that it exits within `limit` seconds (infinite: no limit). With
     a full disk it can neither announce this nor save."""
     with contextlib.suppress(OSError):

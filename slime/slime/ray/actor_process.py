@@ -61,8 +61,7 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
 def logs_failures(actor: Actor) -> Actor:
     """Class decorator that logs exceptions of public methods with traceback in the actor's log.
 
-    The caller logs only one line. Errors defined by slime are not logged, because their message is
-    sufficient.
+    The caller logs only one line. Errors defined by slime are not logged, because their message is sufficient.
     """
     for name, member in list(vars(actor).items()):
         if callable(member) and not name.startswith("_"):
@@ -84,18 +83,18 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def let_segments_grow(environ: MutableMapping[str, str]) -> None:
+def enable_expandable_segments(environ: MutableMapping[str, str]) -> None:
     """Enables expandable segments unless the user has set a variable. Call it before torch uses the GPU."""
     if not any(name in environ for name in VARIABLES):
         environ[VARIABLES[0]] = EXPANDABLE
 
 
-def forget_allocator(environ: MutableMapping[str, str]) -> None:
+def reset_allocator(environ: MutableMapping[str, str]) -> None:
     """Restores torch's allocator defaults. Call it before torch uses the GPU."""
     for name in VARIABLES:
         environ.pop(name, None)
 
 
-def of_servers(environ: Mapping[str, str]) -> dict[str, str]:
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns a driver's environment without variables for trainers only."""
     return {name: value for name, value in environ.items() if name not in (*VARIABLES, QUEUES)}

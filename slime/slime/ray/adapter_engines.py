@@ -14,7 +14,7 @@ from slime.weights.versions import is_adapter
 NEXT, EXAMINED = "~next", "~gate"
 """Suffixes of an adapter's name, for its prepared version and for the version that the gate tests. Requests
 cannot use such names."""
-AT_ONCE = 32
+CONCURRENT_PROMPTS = 32
 """Number of gate prompts that an engine answers concurrently."""
 
 
@@ -45,8 +45,7 @@ class AdapterEngine:
         return self._engine.url
 
     def prepare(self, path: str, version: int) -> str:
-        """Loads the folder into the engine under a reserved name; returns its checksum. Raises
-        EngineControlError."""
+        """Loads the folder into the engine under a reserved name; returns its checksum. Raises EngineControlError."""
         checksum = self._engine.load_adapter(self._name + NEXT, path, version)
         self._prepared[version] = path
         return checksum
@@ -100,7 +99,9 @@ class ExaminedAdapter:
         """
         self._ended.clear()
         adapter = self._adapter(path, version)
-        return answer_each(self._engine, prompts, max_new_tokens, temperature, self._ended, AT_ONCE, adapter)
+        return answer_each(
+            self._engine, prompts, max_new_tokens, temperature, self._ended, CONCURRENT_PROMPTS, adapter
+        )
 
     def discard(self) -> None:
         """Aborts unfinished answers. Raises EngineControlError."""

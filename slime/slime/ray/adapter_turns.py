@@ -1,5 +1,4 @@
-"""Trains several adapters of a frozen base in turn, each with its own optimizer, random state and
-counters."""
+"""Trains several adapters of a frozen base in turn, each with its own optimizer, random state and counters."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ class AdapterTurns:
                 trainer.start_from(parent)
             except CheckpointError as error:
                 raise CheckpointError(f"--adapter-parent: {error}") from error
-        self.trainer, self.fresh = trainer, KeptState(trainer)
+        self.trainer, self.untrained = trainer, KeptState(trainer)
 
     def take_up(self, save: str, checkpoint: str | None) -> None:
         """Loads another adapter into the trainer: from a checkpoint, or a new one (None).
@@ -44,6 +43,6 @@ class AdapterTurns:
         """
         self.trainer.save_to(save)
         if checkpoint is None:
-            self.fresh.restore(self.trainer)
+            self.untrained.restore(self.trainer)
         else:
             self.trainer.return_to(checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from torch._C._distributed_c10d import Store
 
-KEPT: list[Store] = []
+STORES: list[Store] = []
 """References that keep every store alive, because torch's C++ half calls the Python half and crashes if
 Python has freed it."""
 
@@ -25,7 +25,7 @@ class BoardStore(Store):
     def __init__(self, board: Any) -> None:
         super().__init__()
         self.board = board
-        KEPT.append(self)
+        STORES.append(self)
 
     def set(self, key: str, value: str | bytes) -> None:  # type: ignore[override]
         ray.get(self.board.put.remote(key, _bytes(value)))
@@ -48,7 +48,7 @@ class BoardStore(Store):
         return stored
 
     def delete_key(self, key: str) -> bool:
-        return bool(ray.get(self.board.take_away.remote(key)))
+        return bool(ray.get(self.board.remove.remote(key)))
 
     def num_keys(self) -> int:
         return int(ray.get(self.board.count.remote()))

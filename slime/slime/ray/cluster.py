@@ -2,8 +2,7 @@
 
     python -m slime.ray.cluster --address HEAD:6379 --nodes 2 --gpus 16 --shared RUN_DIR
 
-Exits with status 0 if machines, GPUs and the folder are available in time, else with 2 and a list of what is
-missing.
+Exits with status 0 if machines, GPUs and folder are available in time, else with 2 and a list of the missing ones.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def here() -> NodeAffinitySchedulingStrategy:
 
 
 def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
-    """Returns when `nodes` nodes with `gpus` GPUs in total have joined.
+    """Waits until `nodes` nodes with `gpus` GPUs in total have joined.
 
     Raises:
         ClusterError: they did not join within `timeout` seconds; the message lists those that did.
@@ -40,21 +39,21 @@ def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
     deadline, announced = time.monotonic() + timeout, False
     while True:
         alive = [node for node in ray.nodes() if node["Alive"]]
-        there = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
-        if len(alive) >= nodes and there >= gpus:
+        joined = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
+        if len(alive) >= nodes and joined >= gpus:
             return
         if not announced:
             announced = True
             print(f"waiting for {nodes} machines with {gpus} GPUs, up to {timeout:g} s", file=sys.stderr)
         if time.monotonic() > deadline:
-            each = ", ".join(
+            members = ", ".join(
                 f"{node['NodeManagerAddress']} with {int(node['Resources'].get('GPU', 0))} GPUs"
                 for node in alive
             )
             raise ClusterError(
                 (
-                    f"{len(alive)} of {nodes} machines and {there} of {gpus} GPUs joined in "
-                    f"{timeout:g} s: {each}. "
+                    f"{len(alive)} of {nodes} machines and {joined} of {gpus} GPUs joined in "
+                    f"{timeout:g} s: {members}. "
                 )
                 + (
                     (
@@ -76,35 +75,37 @@ def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
-    sign = folder / f".shared-{token}"
-    sign.touch()
+    probe = folder / f".shared-{token}"
+    probe.touch()
     try:
         nodes = [node for node in ray.nodes() if node["Alive"] and (only is None or node["NodeID"] in only)]
-        sees = ray.remote(num_cpus=0, max_retries=0)(_sees)
+        exists = ray.remote(num_cpus=0, max_retries=0)(_exists)
         answers = [
-            sees.options(
+            exists.options(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(str(sign))
+            ).remote(str(probe))
             for node in nodes
         ]
-        blind = [
-            node["NodeManagerAddress"] for node, seen in zip(nodes, ray.get(answers), strict=True) if not seen
+        failed = [
+            node["NodeManagerAddress"]
+            for node, found in zip(nodes, ray.get(answers), strict=True)
+            if not found
         ]
     finally:
-        sign.unlink()
-    if blind:
+        probe.unlink()
+    if failed:
         raise ConfigError(
-            f"{', '.join(blind)} cannot access {folder}: with several machines RUN_DIR and "
+            f"{', '.join(failed)} cannot access {folder}: with several machines RUN_DIR and "
             "SAVE_CKPT must be on a shared file system"
         )
 
 
-def _sees(path: str) -> bool:
+def _exists(path: str) -> bool:
     return Path(path).exists()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Awaited:
+class Requirements:
     """Command line: the machines that must be present."""
 
     address: str = flag(REQUIRED, "address of Ray's head, HOST:PORT")
@@ -115,7 +116,7 @@ class Awaited:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parse(Awaited, argv, "python -m slime.ray.cluster", __doc__.splitlines()[0])
+    args = parse(Requirements, argv, "python -m slime.ray.cluster", __doc__.splitlines()[0])
     from slime.ray.runtime import join
 
     os.environ["RAY_ADDRESS"] = args.address

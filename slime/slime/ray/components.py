@@ -14,7 +14,7 @@ from slime.arguments.record import write_arguments
 from slime.plan.gpu_split import GpuSplit, split_of
 from slime.plan.refusals import check_before_start
 from slime.processes import control
-from slime.ray.actor_process import of_servers
+from slime.ray.actor_process import server_environment
 from slime.ray.engine_clients import end_released, weight_sender, weight_sharer
 from slime.ray.engine_nodes import EngineNodes
 from slime.ray.engines import on_own_gpus, server_specs
@@ -49,13 +49,13 @@ class RunComponents:
         specs = [] if joins() else server_specs(args)
         self.reach(split_of(args))
         # includes the variables that starting Ray has set for all processes
-        self.nodes = EngineNodes(args, self.placement, of_servers(os.environ))
+        self.nodes = EngineNodes(args, self.placement, server_environment(os.environ))
         if joins():
             # addresses of engines on other machines are not known earlier
             specs = server_specs(args, self.nodes.hosts)
         write_arguments(self.run_dir, args)
         if (lost := forget_lost(self.run_dir)) is not None:
-            logger.warning("version %d is missing at %s: it is written again", lost.version, lost.path)
+            logger.warning("version %d is missing at %s: writing it again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         end_released(self.run_dir)
         sender = weight_sender(args, self.placement)
@@ -105,7 +105,7 @@ class RunComponents:
     def take_turns(self, turn: str) -> None:
         """With --colocate: gives the GPU memory to "engines" or "trainers"; no-op if they have it."""
         if self.args.offload_rollout:
-            logger.info("the GPU memory is given to the %s", turn)
+            logger.info("the GPU memory is now used by the %s", turn)
             if turn == "trainers":
                 self.publisher.release_engines()
             else:

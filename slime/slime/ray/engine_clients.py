@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FOR_EVER = 86400.0  # seconds
+MAX_SECONDS = 86400.0  # seconds
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
@@ -64,7 +64,7 @@ def engine_client(
         end: kills its process if it hangs on another machine.
     """
     folder = folder or Path(args.run_dir)
-    limit = min(update_limit(args), FOR_EVER)
+    limit = min(update_limit(args), MAX_SECONDS)
     if args.rollout_backend != "sglang":
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
     from slime.engines.sglang.broadcast import Broadcast
@@ -99,14 +99,14 @@ def engine_client(
 
 def gate_client(args: ServingSide, url: str) -> EngineControl:
     """Returns the client of the engine that serves only the gate."""
-    return EngineControl(url, "embedded", prepare_timeout=min(update_limit(args), FOR_EVER))
+    return EngineControl(url, "embedded", prepare_timeout=min(update_limit(args), MAX_SECONDS))
 
 
 def spare_clients(args: ServingSide) -> list[SpareEngine]:
     """Returns the client of the spare engine given by --gate-engine; [] if there is none."""
     if not args.gate or "://" not in args.gate_engine:
         return []
-    return [SpareEngine(args.gate_engine, prepare_timeout=min(update_limit(args), FOR_EVER))]
+    return [SpareEngine(args.gate_engine, prepare_timeout=min(update_limit(args), MAX_SECONDS))]
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:

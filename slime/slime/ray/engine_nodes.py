@@ -36,7 +36,7 @@ from slime.ray.external import needs_gloo
 from slime.ray.placement import BundleSite, Placement, alive_nodes
 from slime.ray.waiting import gather, get
 from slime.ray.watch_actor import ServerWatcher
-from slime.weights.engine_steps import go_live, has
+from slime.weights.engine_steps import go_live, serves
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class NodeFacts:
 def facts_here(
     run_dir: Path, address: str, needed: Sequence[str], names: Sequence[str], sign: str
 ) -> NodeFacts:
-    """Returns the facts of the machine on which it runs.
+    """Returns the resources of the machine on which this function runs.
 
     Args:
         needed: paths of models and of the engine's Python.
@@ -282,7 +282,7 @@ class EngineNodes:
         urls = {control.url: node for node in self.nodes for control in node.controls}
         return urls.get(url)
 
-    def is_away(self, url: str) -> bool:
+    def is_lost(self, url: str) -> bool:
         """Returns whether an engine is on a machine that Ray has lost."""
         node = self.node_of(url)
         return node is not None and (not node.serves or node.node_id not in alive_nodes())
@@ -343,7 +343,7 @@ class EngineNodes:
         if not back:
             return
         try:
-            self.placement.take_again(node.node_id, back[0])
+            self.placement.reserve_again(node.node_id, back[0])
         except ClusterError as error:
             node.retry_at = time.monotonic() + RETRY_INTERVAL
             logger.warning("%s has joined again, but its engines got no GPUs: %s", node.address, error)
@@ -379,7 +379,7 @@ class EngineNodes:
         if live is None:
             return
         for control in controls:
-            if not has(control, live):
+            if not serves(control, live):
                 logger.warning(
                     "%s serves other weights: updating it to version %d", control.url, live.version
                 )

@@ -18,7 +18,7 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
-from slime.plan.gate_engine import check_gate_engine, tell_gate_engine
+from slime.plan.gate_engine import check_gate_engine, log_gate_engine
 from slime.plan.model_servers import GATE, ModelServers, model_servers
 from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.processes.servers import ServerManager, ServerSpec
@@ -76,7 +76,7 @@ def server_specs(args: Arguments, elsewhere: Mapping[str, EngineHost] | None = N
     """
     if args.debug_train_only:
         return []
-    tell_gate_engine(args)
+    log_gate_engine(args)
     manager = ServerManager(args.run_dir)
     servers = model_servers(args)
     check_engine_flags(args, servers)
@@ -110,8 +110,8 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
     if args.rollout_backend == "sglang":
         check_sglang(args)
     python = args.engine_python or sys.executable
-    theirs = [server for server in servers if server.count and server.role != GATE]
-    for words in {tuple(own_words(args, server)) for server in theirs}:
+    third_party = [server for server in servers if server.count and server.role != GATE]
+    for words in {tuple(own_words(args, server)) for server in third_party}:
         engine.check(python, engine.translate(list(words)))
     if args.rollout_backend == "sglang" and any(server.count and server.gpus for server in servers):
         check_toolchain(python)
@@ -130,11 +130,10 @@ def check_sglang(args: ServingSide) -> None:
 
 
 def check_toolchain(python: str) -> None:
-    """Raises ConfigError if SGLang could not compile GPU kernels, which it would notice only after loading
-    the model."""
-    lacking = toolchain.problems(python, os.environ)
-    if lacking:
-        raise ConfigError("SGLang builds kernels when it first computes: " + "; ".join(lacking))
+    """Raises ConfigError if SGLang could not compile GPU kernels, which it would report only after loading the model."""
+    problems = toolchain.problems(python, os.environ)
+    if problems:
+        raise ConfigError("SGLang compiles GPU kernels at its first computation: " + "; ".join(problems))
 
 
 def third_party_engine(backend: str) -> ThirdPartyEngine:
@@ -151,10 +150,10 @@ def own_words(args: ServingSide, server: ModelServers) -> list[str]:
     own = share_words(args, smallest_gpu()) if server.part == "rollout" else words.get(server.part, [])
     if args.rollout_backend != "embedded" and server.gpus > 1:
         own = [SPLIT[args.rollout_backend], str(server.gpus), *own]
-    ours = []
+    defaults = []
     if args.rollout_backend == "sglang" and server.gpus:
-        ours = ["--sglang-stream-interval", str(STREAM_INTERVAL), INCREMENTS]
-    return [*ours, *words.get("rollout", []), *own]
+        defaults = ["--sglang-stream-interval", str(STREAM_INTERVAL), INCREMENTS]
+    return [*defaults, *words.get("rollout", []), *own]
 
 
 def engine_spec(
@@ -164,8 +163,7 @@ def engine_spec(
     manager: ServerManager,
     host: EngineHost | None = None,
 ) -> ServerSpec:
-    """Returns the spec of one engine, on the requested port, else on the port used by an earlier driver of
-    this run."""
+    """Returns the spec of one engine, on the requested port, else on the port used by an earlier driver of this run."""
     name = server.name_of(index)
     policy = server.role == "engine"
     chosen = args.engine_port + index if args.engine_port and policy else 0

@@ -1,5 +1,4 @@
-"""External engines: they serve and receive every version of the weights, but are not started or stopped by
-the run.
+"""External engines: they serve and receive every version of the weights, but the run does not start or stop them.
 
 An engine that comes back with outdated weights is updated to the live ones.
 """
@@ -16,7 +15,7 @@ import httpx
 from slime.engines.client import EngineControl
 from slime.errors import ClusterError, ConfigError, EngineError
 from slime.ray.engine_clients import engine_client
-from slime.weights.engine_steps import go_live, has
+from slime.weights.engine_steps import go_live, serves
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 FLAG = "--rollout-external-engine-addrs"
 LOOK_INTERVAL = 15.0  # seconds between checks of all engines
 START_POLL = 0.5  # seconds
-HOST_IT = (
+VLLM_HINT = (
     "if it is vLLM, start it with python -m slime.engines.launch --backend vllm --model-path FOLDER --port N"
 )
 
@@ -46,22 +45,21 @@ class ExternalEngines:
         urls = [] if args.debug_train_only else args.rollout_external_engine_addrs
         over_gloo = bool(urls) and sender is not None and needs_gloo(args)
         self.controls = [engine_client(args, url, sender, over_gloo=over_gloo) for url in urls]
-        self.away: set[str] = set()
+        self.unreachable: set[str] = set()
         self.looked = 0.0
 
     def wait_ready(self) -> None:
-        """Returns when all respond and match the flags. If a version is live already, one engine is
-        sufficient.
+        """Returns when all respond and match the flags. If a version is live already, one engine is sufficient.
 
         Raises:
             ClusterError: they do not respond within --engine-start-timeout.
             ConfigError: an engine has the wrong backend or another model.
         """
         deadline = time.monotonic() + (self.args.engine_start_timeout or float("inf"))
-        goes_on = read_live(self.run_dir) is not None
+        has_live_version = read_live(self.run_dir) is not None
         while missing := self.missing():
             self.note(set(missing))
-            if goes_on and len(missing) < len(self.controls):
+            if has_live_version and len(missing) < len(self.controls):
                 break
             if time.monotonic() < deadline:
                 time.sleep(START_POLL)
@@ -74,7 +72,7 @@ class ExternalEngines:
         for engine in self.controls:
             if engine.url not in missing:
                 check_kind(engine.url, self.args.rollout_backend)
-            if not goes_on:
+            if not has_live_version:
                 check_model(engine, self.args.hf_checkpoint)
 
     def missing(self) -> list[str]:
@@ -92,15 +90,14 @@ class ExternalEngines:
         return [engine for engine in self.controls if engine.url not in missing]
 
     def note(self, missing: set[str]) -> None:
-        for url in sorted(missing - self.away):
+        for url in sorted(missing - self.unreachable):
             logger.warning("%s does not respond; it will receive the live weights when it is back", url)
-        for url in sorted(self.away - missing):
+        for url in sorted(self.unreachable - missing):
             logger.warning("%s responds again", url)
-        self.away = missing
+        self.unreachable = missing
 
     def look_around(self) -> None:
-        """Checks periodically which engines are unreachable, and updates those that are back with outdated
-        weights."""
+        """Checks periodically which engines are unreachable, and updates those that are back with outdated weights."""
         live = read_live(self.run_dir)
         if not self.controls or live is None or time.monotonic() - self.looked < LOOK_INTERVAL:
             return
@@ -110,7 +107,7 @@ class ExternalEngines:
             if engine.url in missing:
                 continue
             try:
-                if not has(engine, live):
+                if not serves(engine, live):
                     logger.warning(
                         "%s serves other weights: updating it to version %d", engine.url, live.version
                     )
@@ -137,15 +134,14 @@ def needs_gloo(args: ServingSide) -> bool:
 
 
 def check_kind(url: str, backend: str) -> None:
-    """Raises ConfigError if the engine at `url` has another backend, or is an SGLang without a required
-    feature."""
+    """Raises ConfigError if the engine at `url` has another backend, or is an SGLang without a required feature."""
     from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 
     try:
         info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
         kind = info.get("backend", "sglang" if "weight_version" in info else None)
         if kind is None:
-            raise ConfigError(f"{url} ({FLAG}) does not report its weights; {HOST_IT}")
+            raise ConfigError(f"{url} ({FLAG}) does not report its weights; {VLLM_HINT}")
         if kind != backend:
             raise ConfigError(f"{url} ({FLAG}) is {kind}, but this run has --rollout-backend {backend}")
         if kind == "sglang":

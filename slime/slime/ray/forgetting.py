@@ -45,9 +45,9 @@ class PeopleToForget:
         engines: Sequence[EngineControl],
         trained: int,
     ) -> list[Forgetting]:
-        """Returns the people whose data is now completely removed; others are retried later.
+        """Returns the requests of people whose data is now completely removed.
 
-        That happens if an engine cannot unload an adapter now.
+        A request is retried later if an engine cannot unload an adapter.
 
         Args:
             trained: the last trained rollout.
@@ -58,23 +58,23 @@ class PeopleToForget:
         if time.monotonic() < self.next_try:
             return []
         done = []
-        for one in forgetting.waiting(self.run_dir):
-            if not one.rows_deleted:
+        for request in forgetting.waiting(self.run_dir):
+            if not request.rows_deleted:
                 continue
             began = time.monotonic()
             try:
-                if one.adapter is not None:
-                    adapters.forget(trainers, one.adapter, trained)
+                if request.adapter is not None:
+                    adapters.forget(trainers, request.adapter, trained)
             except EngineError as error:
                 logger.warning("could not delete an adapter yet, retrying: %s", error)
                 self.next_try = time.monotonic() + RETRY_SECONDS
                 continue
             # a batch may have been leased or trained while the rows were deleted
-            self.remove_files({*one.rollouts, *range(trained, trained + 1 + REQUESTED)}, one.adapter)
+            self.remove_files({*request.rollouts, *range(trained, trained + 1 + REQUESTED)}, request.adapter)
             flush(engines)
-            forgetting.finish(self.run_dir, one.person)
+            forgetting.finish(self.run_dir, request.person)
             logger.info("deleted a person's files in %.2f s", time.monotonic() - began)
-            done.append(one)
+            done.append(request)
         return done
 
     def remove_files(self, rollouts: Iterable[int], adapter: str | None = None) -> None:

@@ -28,15 +28,13 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Meeting:
-    """Rendezvous of the ranks: `file` on one machine, `board` (an actor) on several; neither for a single
-    rank."""
+    """Rendezvous of the ranks: `file` on one machine, `board` (an actor) on several; neither for a single rank."""
 
     file: str = ""
     board: Any = None
 
     def enter(self, ranks: int) -> Store | None:
-        """Returns the store that a rank passes to torch, and sets the network interface of its process
-        groups."""
+        """Returns the store that a rank passes to torch, and sets the network interface of its process groups."""
         from torch._C._distributed_c10d import FileStore
 
         from slime.training.core.distributed import listen_on
@@ -91,7 +89,7 @@ class Board:
             return total
 
     async def exchange(self, key: str, expected: bytes, value: bytes) -> bytes:
-        """Compare-and-set: stores `value` if the key has the value `expected` (empty: it is not set).
+        """Compare-and-set: stores `value` if the key has the value `expected`, or is not set and `expected` is empty.
 
         Returns the value afterwards.
         """
@@ -101,7 +99,7 @@ class Board:
                 self.changed.notify_all()
             return self.values.get(key, expected)
 
-    async def take_away(self, key: str) -> bool:
+    async def remove(self, key: str) -> bool:
         async with self.changed:
             return self.values.pop(key, None) is not None
 
@@ -111,13 +109,13 @@ class Board:
     async def find(self, keys: list[str], seconds: float) -> list[bytes] | None:
         """Returns the values of all keys when all are set; None if they are not within `seconds`."""
 
-        def there() -> bool:
+        def all_set() -> bool:
             return all(key in self.values for key in keys)
 
         async with self.changed:
             try:
-                if not there():
-                    await asyncio.wait_for(self.changed.wait_for(there), seconds)
+                if not all_set():
+                    await asyncio.wait_for(self.changed.wait_for(all_set), seconds)
             except TimeoutError:
                 return None
             return [self.values[key] for key in keys]

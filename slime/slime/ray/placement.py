@@ -27,7 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from slime.errors import ClusterError
 from slime.plan.gpu_split import GpuSplit, RunPart
-from slime.plan.seats import Machine, Seats, beside_trainers, seats_of
+from slime.plan.seats import Machine, Seats, seats_of, seats_on_trainers
 from slime.processes.known_failures import with_advice
 from slime.ray.cluster import check_shared
 from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
@@ -139,11 +139,11 @@ class Placement:
         self.on_gpu = [index for index, bundle in enumerate(bundles) if "GPU" in bundle]
         self.engine_bundles = bundles_of_engines(split, seats)
         self.groups: dict[str, PlacementGroup] = {}
-        self.places: dict[int, tuple[str, int]] = {}  # of each bundle: the key of its group, its index there
+        self.places: dict[int, tuple[str, int]] = {}  # bundle: (key of its group, index in the group)
         try:
             self.hold_all(bundles, seats)
         except ClusterError:
-            self.give_up()
+            self.release_all()
             raise
         self.look(self.groups)
         self.sites = self.deal()
@@ -195,8 +195,8 @@ class Placement:
             ClusterError: it was not possible in time.
         """
         limit = PLACEMENT_TIMEOUT if limit is None else limit
-        every = self.split.bundles()
-        bundles = [every[index] for index in indices]
+        all_bundles = self.split.bundles()
+        bundles = [all_bundles[index] for index in indices]
         group = placement_group(bundles, strategy="PACK", bundle_label_selector=[labels] * len(bundles))
         if limit and not group.wait(limit):
             remove_placement_group(group)  # otherwise Ray would create it later, without a user
@@ -206,7 +206,7 @@ class Placement:
         self.groups[key] = group
         self.places |= {index: (key, number) for number, index in enumerate(indices)}
 
-    def give_up(self) -> None:
+    def release_all(self) -> None:
         """Releases all bundles."""
         for group in self.groups.values():
             remove_placement_group(group)
@@ -225,10 +225,12 @@ class Placement:
         free = in_node_order(self.probe(self.on_gpu), last=self.here)
         engines = [bundle for _, own in self.engine_bundles.values() for bundle in own]
         others = [site for site in free if site.node_id != self.here]
-        at_home = [site for site in free if site.node_id == self.here]
+        on_driver = [site for site in free if site.node_id == self.here]
         count = sum(bundle in engines for bundle in self.at(self.here))
-        trainers = [site for site in others if site.bundle not in engines] + at_home[: len(at_home) - count]
-        left = {self.here: at_home[len(at_home) - count :]}
+        trainers = [site for site in others if site.bundle not in engines] + on_driver[
+            : len(on_driver) - count
+        ]
+        left = {self.here: on_driver[len(on_driver) - count :]}
         for site in others:
             if site.bundle in engines:
                 left.setdefault(site.node_id, []).append(site)
@@ -253,8 +255,7 @@ class Placement:
         return [index for index, (key, _) in self.places.items() if key == node]
 
     def engine_sites(self, part: RunPart, left: dict[str, list[BundleSite]]) -> list[BundleSite]:
-        """Returns the sites of a part's engines in order, and removes them from the sites `left` of each
-        machine."""
+        """Returns the sites of a part's engines in order, and removes them from the sites `left` of each machine."""
         sites: list[BundleSite] = []
         for engine in range(part.count // part.each):
             machine, _ = self.engine_bundles[part.name, engine]
@@ -276,7 +277,7 @@ class Placement:
         by_node = {node: [site for site in trainers if site.node_id == node] for node in nodes}
         counts = [len(by_node[node]) for node in nodes]
         machines = [Machine(by_node[node][0].node, count) for node, count in zip(nodes, counts, strict=True)]
-        seats = beside_trainers(counts, self.split.shared, each, machines)
+        seats = seats_on_trainers(counts, self.split.shared, each, machines)
         sites: list[BundleSite] = []
         for number, node in enumerate(nodes):
             gpus = seats.count(number) * each
@@ -324,7 +325,7 @@ class Placement:
                 ranks.setdefault(known.get(site.node_id, site.node), []).append(str(rank))
         return ", ".join(f"machine {node} with rank {', '.join(own)}" for node, own in ranks.items())
 
-    def make_whole(self, look: Callable[[], None] = lambda: None) -> None:
+    def wait_until_complete(self, look: Callable[[], None] = lambda: None) -> None:
         """Returns when every bundle is on a living machine again; logs the missing ones meanwhile.
 
         Args:
@@ -334,8 +335,8 @@ class Placement:
         lost, noted = self.lost(), float("-inf")
         if not lost:
             return
-        self.let_go()
-        while not self.is_whole():
+        self.release_lost()
+        while not self.is_complete():
             if time.monotonic() - noted > NOTE_INTERVAL:
                 noted = time.monotonic()
                 logger.warning(
@@ -353,7 +354,7 @@ class Placement:
             self.sites["actor"] = in_node_order(self.probe(moved), last=self.here)
         logger.warning("%s has replaced the lost machine: training continues", lost)
 
-    def let_go(self) -> None:
+    def release_lost(self) -> None:
         """Requests GPUs on any machine for trainers that were bound to a lost machine."""
         alive = alive_nodes()
         for node in {site.node_id for site in self.sites["actor"]} - alive.keys():
@@ -372,7 +373,7 @@ class Placement:
         if answers:
             ray.wait(answers, num_returns=len(answers), timeout=ANSWER_TIMEOUT)
 
-    def take_again(self, gone: str, node: str) -> None:
+    def reserve_again(self, lost_node: str, node: str) -> None:
         """Reserves GPUs for the engines of a lost machine that has joined again as another node.
 
         Raises:
@@ -381,25 +382,25 @@ class Placement:
         names = [
             (part, engine)
             for (part, engine), (place, _) in self.engine_bundles.items()
-            if self.machines[place] == gone
+            if self.machines[place] == lost_node
         ]
         if not names:
-            self.take_beside(gone, node)
+            self.share_again(lost_node, node)
             return
         own = [bundle for name in names for bundle in self.engine_bundles[name][1]]
-        if (group := self.groups.pop(gone, None)) is not None:
+        if (group := self.groups.pop(lost_node, None)) is not None:
             remove_placement_group(group)
         self.hold(node, own, {NODE_ID: node}, TAKE_TIMEOUT)
-        self.machines[self.machines.index(gone)] = node
+        self.machines[self.machines.index(lost_node)] = node
         self.look([node])
         sites = in_node_order(self.probe(own))
         for part, engine in names:
             each = len(self.engine_bundles[part, engine][1])
             self.sites[part][engine * each : (engine + 1) * each] = [sites.pop(0) for _ in range(each)]
 
-    def take_beside(self, gone: str, node: str) -> None:
-        """Like `take_again`, for engines that share GPUs with trainers."""
-        old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == gone]
+    def share_again(self, lost_node: str, node: str) -> None:
+        """Like `reserve_again`, for engines that share GPUs with trainers."""
+        old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == lost_node]
         trainers = [site for site in self.sites["actor"] if site.node_id == node]
         if len(trainers) < len(old):
             raise ClusterError(
@@ -409,9 +410,8 @@ class Placement:
         for number, site in zip(old, trainers[len(trainers) - len(old) :], strict=True):
             self.sites["rollout"][number] = site
 
-    def is_whole(self) -> bool:
-        """Returns whether every trainer has a bundle on a living machine; machines with engines only may be
-        lost."""
+    def is_complete(self) -> bool:
+        """Returns whether every trainer has a bundle on a living machine; machines that have only engines may be lost."""
         alive = alive_nodes()
         tables = [placement_group_table(self.groups[key]) for key in self.of_trainers()]
         return all(table["state"] == "CREATED" for table in tables) and all(

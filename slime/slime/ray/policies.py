@@ -1,8 +1,7 @@
-"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and name in the
-engines.
+"""Adapters that one trainer trains in turn: each has its own versions, checkpoints, gate and name in the engines.
 
-    SAVE/policies/NAME/                    checkpoints of the adapter, its version counter and the gate's
-    records RUN_DIR/policies/NAME/live_weights.json   its live version
+    SAVE/policies/NAME/                        checkpoints, version counter and gate's records of the adapter
+    RUN_DIR/policies/NAME/live_weights.json    its live version
 
 The trainer holds the frozen base and one adapter. Every step of an adapter ends with a checkpoint, a few MB,
 so that the next adapter can be loaded: state of a rejected or interrupted step is never reused.
@@ -24,7 +23,7 @@ from slime.hooks import load_hook
 from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter, forget_adapter
 from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
-from slime.ray.version_orders import obey
+from slime.ray.version_orders import execute_order
 from slime.weights import checkpoints
 from slime.weights.engine_steps import Engine
 from slime.weights.update import Candidate
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 FOLDER = "policies"
 ADAPTER = "policy_adapter"
 """Field of a hook's arguments: the name of the adapter."""
-OF_ADAPTERS = "the base of this run has only one version: specify an adapter"
+ADAPTER_REQUIRED = "the base of this run has only one version: specify an adapter"
 
 
 class AdapterPublisher(Publisher):
@@ -145,11 +144,11 @@ class AdapterPublisher(Publisher):
 
     def _weights(self, checkpoint: Path, version: int, before: WeightVersion | None) -> WeightVersion:
         folder = artifact_folder(self.files.weights_dir, version)
-        # A checkpoint holds the files of its version too.
+        # a checkpoint contains the files of its version too
         path = folder if folder.is_dir() else checkpoint
         if before is not None and before.version == version:
             return WeightVersion(version, str(path), before.checksum)
-        # This imports torch, which the driver needs only after a kill during a switch.
+        # this imports torch, which the driver needs only after a kill during a switch
         from slime.engines.embedded.adapters import read_adapter
 
         adapter = read_adapter(str(path))
@@ -229,17 +228,17 @@ class AdapterTable:
         publisher.forget(rollout_id)
         del self.known[name]
 
-    def obey(self, trainers: TrainGroup, rollout_id: int) -> bool:
+    def execute_order(self, trainers: TrainGroup, rollout_id: int) -> bool:
         """Executes pending rollbacks; returns whether any adapter changed.
 
-        A pin would block all other adapters, and is rejected. Raises like `version_orders.obey`.
+        A pin would block all other adapters, and is rejected. Raises like `version_orders.execute_order`.
         """
         if (order := self.base.orders.next()) is not None:
-            self.base.orders.finish(order, None, OF_ADAPTERS)
-        went_back = {self._obeys(trainers, name, rollout_id) for name in sorted(self.known)}
+            self.base.orders.finish(order, None, ADAPTER_REQUIRED)
+        went_back = {self._execute_order(trainers, name, rollout_id) for name in sorted(self.known)}
         return True in went_back
 
-    def _obeys(self, trainers: TrainGroup, name: str, rollout_id: int) -> bool:
+    def _execute_order(self, trainers: TrainGroup, name: str, rollout_id: int) -> bool:
         publisher = self.known[name]
         publisher.gate.watch()
         order = publisher.orders.next()
@@ -250,7 +249,7 @@ class AdapterTable:
                 order, None, f"{order.action} is not supported for an adapter: use rollback"
             )
             return False
-        return obey(self.take_up(trainers, name, rollout_id), trainers, rollout_id)
+        return execute_order(self.take_up(trainers, name, rollout_id), trainers, rollout_id)
 
 
 def _empty(folder: Path, kept: Path | None) -> None:

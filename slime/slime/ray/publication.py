@@ -157,7 +157,7 @@ class Examination:
 
     def persist(self) -> None:
         if self.ahead:
-            self.publisher.put_into_force(self.candidate)
+            self.publisher.activate_checkpoint(self.candidate)
         else:
             self.publisher.save(self.trainers, self.candidate)
 
@@ -171,8 +171,7 @@ class Examination:
         self.publisher.gate.accept(self.trainers, self.measurements)
 
     def undo(self, rejection: CandidateRejected) -> None:
-        """Deletes the candidate's files and restores the trainer's live state, which a due checkpoint
-        contains."""
+        """Deletes the candidate's files and restores the trainer's live state, which a due checkpoint contains."""
         publisher, weights = self.publisher, self.candidate.weights
         self.version.state = VersionState.REJECTED
         self.version.metrics |= {

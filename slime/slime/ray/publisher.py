@@ -82,8 +82,8 @@ class Publisher:
             run_dir,
             self.announce,
             patience=limit,
-            is_away=nodes.is_away,
-            is_apart=lambda url: nodes.node_of(url) is not None,
+            is_lost=nodes.is_lost,
+            is_remote=lambda url: nodes.node_of(url) is not None,
         )
 
     @property
@@ -138,7 +138,7 @@ class Publisher:
         try:
             self.switch(candidate, persist, slot)
         except EngineError as error:
-            if self.gate.on and refused(error):
+            if self.gate.on and is_rejection(error):
                 raise CandidateRejected(str(error), "engine") from error
             raise
         self.live, self.live_parent = candidate.weights, candidate.parent
@@ -162,7 +162,7 @@ class Publisher:
         """Writes the checkpoint and the --save-hf copy; the last one of a run is complete on return.
 
         Args:
-            hold: the checkpoint becomes valid when `put_into_force` is called, which does not need the trainer.
+            hold: the checkpoint becomes valid when `activate_checkpoint` is called, which does not need the trainer.
         """
         weights, rollout_id = candidate.weights, candidate.rollout_id
         wait = self.is_last(rollout_id)
@@ -177,8 +177,7 @@ class Publisher:
 
     @property
     def serves_adapter(self) -> bool:
-        """Returns whether engines serve an adapter only, so that a checkpoint needs the full model from the
-        trainer."""
+        """Returns whether engines serve an adapter only, so that a checkpoint needs the full model from the trainer."""
         return is_adapter(Path(self.live.path))
 
     def save_live(self, trainers: TrainGroup, rollout_id: int, make_way: Callable[[], None]) -> None:
@@ -190,16 +189,16 @@ class Publisher:
         model = self.live
         if self.serves_adapter:
             # a checkpoint contains the whole model
-            model = self.files.export_apart(trainers, model.version)
+            model = self.files.export_whole_model(trainers, model.version)
         make_way()
         trainers.save(rollout_id, self.live.version, self.live_parent, model.path, wait=True)
         self.files.copy_for_others(model, rollout_id)
         if model is not self.live:
             shutil.rmtree(model.path, ignore_errors=True)
 
-    def put_into_force(self, candidate: Candidate) -> None:
+    def activate_checkpoint(self, candidate: Candidate) -> None:
         """Makes the checkpoint valid that was written with `hold`."""
-        checkpoints.put_into_force(checkpoints.folder_of(self.save_dir, candidate.rollout_id))
+        checkpoints.activate_checkpoint(checkpoints.folder_of(self.save_dir, candidate.rollout_id))
         self.files.copy_for_others(candidate.weights, candidate.rollout_id)
 
     def announce(self, candidate: Candidate) -> None:
@@ -220,8 +219,8 @@ class Publisher:
         hook(self.args, candidate.rollout_id, weights.version, checkpoint)
 
     def check_kept(self) -> None:
-        """Raises TrainerDied if a service has lost the live weights: the training state is lost too, and a new
-        trainer restores both."""
+        """Raises TrainerDied if a service has lost the live weights: the training state is lost too, and a new trainer
+        restores both."""
         for engine in self.own_engines if self.args.rollout_backend == "rented" else ():
             with suppress(EngineError):
                 if (info := engine.info()).forgotten:
@@ -237,7 +236,7 @@ class Publisher:
             engine.resume_memory()
 
 
-def refused(error: EngineError) -> bool:
+def is_rejection(error: EngineError) -> bool:
     """Returns whether an engine read the files and rejected them; False if it was unreachable."""
     status = error.status if isinstance(error, EngineControlError) else None
     return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)

@@ -62,7 +62,7 @@ class Rollouts:
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.has_data = not args.disable_rollout_global_dataset
-        self.same_again = self.has_data or args.load_debug_rollout_data is not None
+        self.repeats_samples = self.has_data or args.load_debug_rollout_data is not None
         self.delivered, self.batches = -1, 0
         self.budget = RestartBudget("the rollout manager", args.trainer_max_restarts)
         self.start()
@@ -131,7 +131,7 @@ class Rollouts:
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
                 logger.warning(
-                    "%s; last seen: %s. Starting the rollout manager again", reason, self.heartbeat.answer
+                    "%s; last status: %s. Restarting the rollout manager", reason, self.heartbeat.answer
                 )
                 self.budget.take(lost)
                 self.restart(self.delivered)
@@ -150,7 +150,7 @@ class Rollouts:
         try:
             yield
         except (DataError, TaskFailed) as error:
-            if not self.same_again or (isinstance(error, TaskFailed) and self.batches):
+            if not self.repeats_samples or (isinstance(error, TaskFailed) and self.batches):
                 raise
             if isinstance(error, TaskFailed):
                 logger.exception(
@@ -182,7 +182,7 @@ class Rollouts:
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
 @actor_process.logs_failures
 class RolloutManager:
-    """Runs each call in its own thread, so that none waits for a batch in preparation.
+    """Runs each call in its own thread, so that no call waits for a batch in preparation.
 
     If the actor dies, the driver starts another, restores its data and requests the batch again: a rollout function
     must return the same samples for the same `rollout_id`, or equally good new ones.

@@ -29,7 +29,7 @@ from slime.ray.publication import publish
 from slime.ray.rollouts import Rollouts
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_in_flight import VersionInFlight, VersionState
-from slime.ray.version_orders import left_over, obey, repin
+from slime.ray.version_orders import execute_order, left_over, repin
 from slime.ray.waiting import RestartBudget
 from slime.tracking import StepClock, Tracker
 from slime.tracking.lines import beginning
@@ -66,7 +66,7 @@ class Progress:
 
 
 class CostLimit:
-    """--max-cost: stops training when the run has spent that much. `show` gets the reason, once."""
+    """--max-cost: stops training when the run has spent that much. `show` is called once with the reason."""
 
     def __init__(self, args: Arguments, show: Callable[[str], None]) -> None:
         self.args, self.show = args, show
@@ -190,7 +190,7 @@ class TrainingRun(RunComponents):
                 self.tracker.at(version.rollout_id, reason)
                 time.sleep(PIN_INTERVAL)
                 look()
-            if not version.outdated or self.rollouts.same_again:
+            if not version.outdated or self.rollouts.repeats_samples:
                 self.look_for_stop()
                 return
             # its samples may belong to a rolled-back version, and may be quarantined or deleted now
@@ -235,10 +235,10 @@ class TrainingRun(RunComponents):
         if self.in_flight is not None and not self.in_flight.settled:
             return
         if self.adapters is not None:
-            went_back = self.adapters.obey(self.trainers, self.progress.trained)
+            went_back = self.adapters.execute_order(self.trainers, self.progress.trained)
         else:
             self.publisher.check_kept()
-            went_back = obey(self.publisher, self.trainers, self.progress.trained)
+            went_back = execute_order(self.publisher, self.trainers, self.progress.trained)
         if self.forget(self.progress.trained) or went_back:
             self.in_flight = None
             if awaited is not None:
@@ -439,13 +439,13 @@ class TrainingRun(RunComponents):
         self.budget.take(death)
         assert self.trainers is not None
         self.trainers.kill()
-        self.placement.make_whole(self.look_at_servers)
+        self.placement.wait_until_complete(self.look_at_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)
 
 
 def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[], None]) -> None:
-    """Evaluates after `step` rollouts. A failed evaluation is logged, and training goes on.
+    """Evaluates after `step` rollouts. A failed evaluation is logged, and training continues.
 
     Args:
         look: called while waiting; may raise.

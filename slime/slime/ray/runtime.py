@@ -84,14 +84,13 @@ class Runtime:
         ]
 
     def check(self) -> None:
-        """Raises TrainError if Ray has died; Ray itself reports that much later."""
+        """Raises TrainError if Ray has died, which Ray itself reports much later."""
         for process in self.own_processes:
             if not process.alive():
                 raise TrainError(f"Ray's {process.name} has ended; the driver must start again")
 
     def end_agents(self) -> None:
-        """Ends Ray's agents, which would outlive this process by a minute because they notice late that the raylet is
-        gone."""
+        """Kills Ray's agents, which would outlive this process by a minute: they detect the exit of the raylet late."""
         for process in self.own_processes:
             with suppress(psutil.Error):
                 for child in psutil.Process(process.pid).children():
@@ -139,8 +138,8 @@ def _raylets() -> list[psutil.Process]:
 
 
 def _reach(address: str) -> None:
-    """Raises ClusterError if no process listens at HOST:PORT; Ray would end this process with its own message. So it
-    would if `auto` found another user's Ray."""
+    """Raises ClusterError if no process listens at HOST:PORT, or if `auto` would find another user's Ray. In both cases
+    Ray would end this process with its own message."""
     if address == "auto":
         users = {process.info["uids"].real for process in _raylets() if process.info["uids"]}
         if users and os.getuid() not in users:

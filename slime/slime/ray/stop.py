@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from slime.errors import ClawError
-from slime.processes.saving import ECHO, say_saving
+from slime.processes.saving import ECHO, record_saving
 from slime.ray.run import Stopped, TrainingRun
 from slime.ray.stop_limit import LEAST, stop_limit
 
@@ -48,7 +48,7 @@ class OrderlyStop:
     def signalled(self, number: int, frame: object) -> None:
         if self.number is None and self.run.unsaved():
             self.number, self.began = number, time.monotonic()
-            say_saving(self.run.run_dir, self.limit)
+            record_saving(self.run.run_dir, self.limit)
             self.run.stopping = True
             threading.Thread(target=self.end_in_time, name="stop", daemon=True).start()
         elif self.number is None or (number == self.number and time.monotonic() - self.began > ECHO):
@@ -82,7 +82,8 @@ class OrderlyStop:
         except Exception as error:  # the process exits after any error of a library or an engine
             self.end_without(str(error) or type(error).__name__)
         logger.info(
-            "a checkpoint holds version %d: the next start resumes from it", self.run.publisher.live.version
+            "a checkpoint contains version %d: the next start resumes from it",
+            self.run.publisher.live.version,
         )
         self.end()
 
@@ -94,7 +95,7 @@ class OrderlyStop:
 
     def end(self, number: int | None = None) -> NoReturn:
         """Exits the process; Ray's processes end with it. Writes the metrics of a live version first; those of a
-        version still on its way stay on disk for the next driver."""
+        version in flight stay on disk for the next driver."""
         try:
             self.run.log_at_end()
             self.run.runtime.end_agents()

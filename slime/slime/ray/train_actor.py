@@ -13,7 +13,7 @@ import ray
 from claw_base.imports import without_garbage_collection
 from slime.errors import unknown_name
 from slime.ray import actor_process
-from slime.ray.actor_process import let_segments_grow
+from slime.ray.actor_process import enable_expandable_segments
 from slime.types import Sample
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TrainActor:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
-        let_segments_grow(os.environ)
+        enable_expandable_segments(os.environ)
         self.args, self.rank, self.world_size = args, rank, world_size
         self.noted: KeptState | None = None
         self.kept: KeptState | None = None

@@ -61,14 +61,14 @@ class TrainGroup:
 
     def train(self, rollout_id: int, samples: object) -> dict[str, float]:
         """Runs one training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
-        what, limit = f"training on rollout {rollout_id}", self.args.train_timeout
-        metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)
+        action, limit = f"training on rollout {rollout_id}", self.args.train_timeout
+        metrics: dict[str, float] = self.call("train", action, limit, rollout_id, samples)
         return metrics
 
     def export_weights(self, folder: Path, version: int, whole: bool) -> str:
         """Writes the weights as a Hugging Face folder, or only their adapter, and returns the checksum."""
-        what, limit = f"the export of version {version}", self.save_limit
-        checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
+        action, limit = f"the export of version {version}", self.save_limit
+        checksum: str = self.call("export_weights", action, limit, str(folder), version, whole)
         return checksum
 
     def keeps(self, folder: str) -> bool:
@@ -78,8 +78,8 @@ class TrainGroup:
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
         """Copies the weights to shared memory; returns checksum and slot, or "" and the reason if there is no
         room."""
-        what, limit = f"the export of version {version}", self.save_limit
-        slot: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
+        action, limit = f"the export of version {version}", self.save_limit
+        slot: tuple[str, str] = self.call("share_weights", action, limit, str(slots), version)
         return slot
 
     def save(
@@ -91,9 +91,9 @@ class TrainGroup:
         wait: bool,
         hold: bool = False,
     ) -> Path:
-        """Writes a checkpoint; `hold`: it is complete but becomes valid only after `checkpoints.put_into_force`."""
-        what, limit = f"the checkpoint after rollout {rollout_id}", self.save_limit
-        return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait, hold))
+        """Writes a checkpoint; `hold`: it is complete but becomes valid only after `checkpoints.activate_checkpoint`."""
+        action, limit = f"the checkpoint after rollout {rollout_id}", self.save_limit
+        return Path(self.call("save", action, limit, rollout_id, version, parent, model_folder, wait, hold))
 
     def finish_save(self) -> None:
         """Returns once no checkpoint is being written."""
@@ -117,14 +117,14 @@ class TrainGroup:
 
     def return_to(self, checkpoint: Path) -> None:
         """Loads an older checkpoint on every rank, in place."""
-        what, limit = f"loading {checkpoint.name}", self.load_limit
-        self.call("return_to", what, limit, str(checkpoint))
+        action, limit = f"loading {checkpoint.name}", self.load_limit
+        self.call("return_to", action, limit, str(checkpoint))
 
     def take_up(self, save: Path, checkpoint: Path | None) -> None:
         """Makes every rank train another adapter from now on, with its own optimizer: from a checkpoint, or a new one
         (None). Its checkpoints are written to `save`."""
-        what, limit = f"loading the adapter in {save}", self.load_limit
-        self.call("take_up", what, limit, str(save), None if checkpoint is None else str(checkpoint))
+        action, limit = f"loading the adapter in {save}", self.load_limit
+        self.call("take_up", action, limit, str(save), None if checkpoint is None else str(checkpoint))
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
@@ -136,8 +136,8 @@ class TrainGroup:
 
     def log_probs(self, samples: list[Sample]) -> list[list[float]]:
         """Returns the log-probs of every response token under the current weights, at the sampling temperature."""
-        what, limit = "computing log-probs of stored answers", self.args.train_timeout
-        log_probs: list[list[float]] = self.call("log_probs", what, limit, samples)
+        action, limit = "computing log-probs of stored answers", self.args.train_timeout
+        log_probs: list[list[float]] = self.call("log_probs", action, limit, samples)
         return log_probs
 
     def scale_learning_rate(self, scale: float) -> None:
@@ -151,25 +151,25 @@ class TrainGroup:
     def wake_up(self) -> None:
         self.call("wake_up", "moving the trainer to its GPUs", self.save_limit)
 
-    def call(self, method: str, what: str, limit: float, *args: object) -> Any:
+    def call(self, method: str, action: str, limit: float, *args: object) -> Any:
         """Runs a method on all ranks; returns rank 0's result."""
-        return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks], what, limit)[0]
+        return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks], action, limit)[0]
 
-    def collect(self, answers: list[Any], what: str, limit: float = 0.0) -> list[Any]:
+    def collect(self, answers: list[Any], action: str, limit: float = 0.0) -> list[Any]:
         try:
-            return gather(answers, what, limit)
+            return gather(answers, action, limit)
         except RayActorError as error:
             reason = self.ended() or str(error).splitlines()[0]
-            news = f"; {killed}" if (killed := self.kills.news()) else ""
-            raise TrainerDied(with_advice(f"{what} failed: {reason}{news}", str(error))) from error
+            memory_kill = f"; {killed}" if (killed := self.kills.news()) else ""
+            raise TrainerDied(with_advice(f"{action} failed: {reason}{memory_kill}", str(error))) from error
         except TaskFailed as error:  # often only a consequence of another rank's exit
-            raise TrainerDied(self.echo_of(what) or str(error)) from error
+            raise TrainerDied(self.exit_message(action) or str(error)) from error
         except WaitTimeout as error:
             ranks = ", ".join(self.describe(rank) for rank in error.missing)
             raise TrainerDied(f"{error}: {ranks}") from error
 
-    def echo_of(self, what: str) -> str:
-        return f"{what} failed: {ended}" if (ended := self.ended()) else ""
+    def exit_message(self, action: str) -> str:
+        return f"{action} failed: {ended}" if (ended := self.ended()) else ""
 
     def ended(self) -> str:
         """Returns `rank 1 ended` for all ranks that exited; empty if none does within `EXIT_TIMEOUT`."""

@@ -22,7 +22,7 @@ from slime.weights.versions import (
     WeightVersion,
     artifact_folder,
     claim_folder,
-    is_of_before,
+    is_legacy_checksum,
     prune,
     read_live,
 )
@@ -58,8 +58,8 @@ class VersionFiles:
         """Returns the version that the trainer has loaded, as files on disk."""
         live = read_live(self.run_dir)
         if live is not None and live.version == version and Path(live.path).is_dir():
-            if is_of_before(live.checksum):
-                logger.info("version %d has a checksum of an earlier release: it is written again", version)
+            if is_legacy_checksum(live.checksum):
+                logger.info("version %d has a checksum of an earlier release: writing it again", version)
             elif not is_rented(Path(live.path)) or trainers.keeps(live.path):
                 return live
         return self.export(trainers, version)
@@ -68,7 +68,7 @@ class VersionFiles:
         """Writes a version: the full model, which a checkpoint also uses, or (not `whole`) only its adapter."""
         folder = artifact_folder(self.weights_dir, version)
         weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version, whole))
-        self.tell_written(folder)
+        self.call_written_hook(folder)
         return weights
 
     def take(
@@ -78,7 +78,7 @@ class VersionFiles:
         weights, slot = self.share(trainers, version) if whole else (None, None)
         return weights or self.export(trainers, version, whole), slot
 
-    def export_apart(self, trainers: TrainGroup, version: int) -> WeightVersion:
+    def export_whole_model(self, trainers: TrainGroup, version: int) -> WeightVersion:
         """Writes the full model of a version that serves as an adapter, next to its folder. `tidy` removes it
         later."""
         folder = artifact_folder(self.weights_dir, version)
@@ -94,7 +94,9 @@ class VersionFiles:
         if checksum and is_slot(Path(slot)):
             return WeightVersion(version, str(artifact_folder(self.weights_dir, version)), checksum), slot
         reason = "the trainer's first rank is on another machine" if checksum else slot
-        logger.warning("version %d is sent by disk, not through shared memory: %s", version, reason)
+        logger.warning(
+            "version %d is sent through files on disk, not through shared memory: %s", version, reason
+        )
         return None, None
 
     def write_artifact(self, weights: WeightVersion, slot: str | None) -> None:
@@ -104,9 +106,9 @@ class VersionFiles:
             temporary = fresh_folder(folder)
             copy_slot(Path(slot), temporary)
             commit_folder(temporary, folder)
-            self.tell_written(folder)
+            self.call_written_hook(folder)
 
-    def tell_written(self, folder: Path) -> None:
+    def call_written_hook(self, folder: Path) -> None:
         if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
             hook(self.args, str(folder), self.engines())
 

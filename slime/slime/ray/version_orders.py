@@ -18,7 +18,7 @@ from slime.weights.versions import WeightVersion, artifact_folder
 logger = logging.getLogger(__name__)
 
 
-def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
+def execute_order(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
     """Carries out the pending order, if there is one. If that is impossible, the reason is the answer to the order.
 
     Args:
@@ -33,7 +33,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
     if order is None:
         return False
     try:
-        pinned = _carry_out(order, publisher, trainers, rollout_id)
+        pinned = _execute(order, publisher, trainers, rollout_id)
     except (ConfigError, CheckpointError, EngineError) as error:
         logger.warning("the order %s %s is rejected: %s", order.action, order.version, error)
         publisher.gate.miss(order.version)
@@ -45,9 +45,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
     return order.action == "rollback"
 
 
-def _carry_out(
-    order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int
-) -> int | None:
+def _execute(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> int | None:
     """Carries out an order; returns the version that is pinned afterwards."""
     if order.action == "rollback" and order.version is not None:
         go_back(order, publisher, trainers, rollout_id)
@@ -110,8 +108,8 @@ def _weights(publisher: Publisher, version: int) -> tuple[WeightVersion, Path]:
     kept = versions_with_checkpoint(publisher.save_dir)
     checkpoint, folder = kept.get(version), artifact_folder(publisher.files.weights_dir, version)
     if checkpoint is None or not folder.is_dir() or str(version) not in publisher.files.checksums():
-        there = ", ".join(str(one) for one in sorted(kept)) or "none"
+        available = ", ".join(str(one) for one in sorted(kept)) or "none"
         raise ConfigError(
-            f"version {version} is no longer on disk; available: {there} (a larger --keep-versions keeps more)"
+            f"version {version} is no longer on disk; available: {available} (a larger --keep-versions keeps more)"
         )
     return WeightVersion(version, str(folder), publisher.files.checksums()[str(version)]), checkpoint

@@ -1,4 +1,4 @@
-"""Waits for Ray with a limit, calls a check while waiting, and logs from time to time what it waits for."""
+"""Waits for Ray's results with a limit: calls a check while waiting, and logs the awaited result periodically."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Heartbeat:
         self.answer: Any = None
 
     def check(self) -> None:
-        """Checks whether the last heartbeat was answered. Raises WaitTimeout if it was not, in time.
+        """Checks whether the last heartbeat was answered. Raises WaitTimeout if it was not answered in time.
 
         Errors of an actor that exited are only logged: the caller that waits for its result raises them.
         """

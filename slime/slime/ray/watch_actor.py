@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=4)
 class ServerWatcher:
-    """Starts or adopts the servers and keeps them alive. Ray restarts it when it dies; servers do not notice.
+    """Starts or adopts the servers and keeps them alive. Ray restarts it when it dies, without effect on the servers.
 
     Args:
         run_dir: run folder.
         specs: all servers of the run; each group has the number of servers that its flag asks for. A recorded server that
-            is not among them, and that `slime.processes.scaling` did not ask for, is stopped.
+            is not among them and was not added by `slime.processes.scaling` is stopped.
         env: environment of the servers (the driver's, not that of a Ray worker).
         node: this machine is not the driver's. `run_dir` is then its own folder (`slime.processes.nodes`), and the
             servers get this machine's environment and the driver's variables that they need.
@@ -108,7 +108,7 @@ class WatcherHandle:
         try:
             self.heartbeat.check()
         except WaitTimeout as error:
-            logger.warning("%s: it is started again", error)
+            logger.warning("%s: starting it again", error)
             pid = self.heartbeat.answer
             if pid is not None and psutil.pid_exists(pid):
                 psutil.Process(pid).kill()

@@ -6,7 +6,6 @@ A broadcast that hangs can therefore be killed without the trainer. The actor st
 from __future__ import annotations
 
 import os
-import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from slime.ray import actor_process
-from slime.ray.actor_process import forget_allocator
+from slime.ray.actor_process import reset_allocator
 from slime.ray.cluster import here
 from slime.ray.placement import Placement
 
@@ -59,7 +58,7 @@ class WeightSharer:
     def __init__(self, run_dir: Path, gpus: str) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch is imported
-        forget_allocator(os.environ)  # expandable segments have no CUDA IPC handles
+        reset_allocator(os.environ)  # expandable segments have no CUDA IPC handles
         from slime.engines.sglang.memory import Sharer
 
         self.sharer = Sharer()
@@ -79,12 +78,11 @@ class RaySender:
 
     def __init__(self, args: RunArguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
-        self.turn = threading.Lock()
         self.actor: Any = None
 
     def meet(self, engine_host: str, timeout: float) -> Future[Meeting]:
-        """Starts the rendezvous; if the trainer is on another machine, the driver's machine is addressed by its
-        network name."""
+        """Starts the rendezvous; if the trainer is on another machine, it connects to the driver's machine by its
+        network address."""
         elsewhere = self.placement.sites["actor"][0].node_id != self.placement.here
         if elsewhere and engine_host in LOCAL:
             engine_host = str(ray.util.get_node_ip_address())

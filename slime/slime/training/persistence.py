@@ -129,7 +129,7 @@ class Persistent(Exporting):
             model_folder: the same weights as written by `export_weights`; they become part of the checkpoint.
             wait: return when the checkpoint is valid; otherwise, with --async-save, when the tensors are
                 copied.
-            hold: return when it is complete; `put_into_force` makes it valid later.
+            hold: return when it is complete; `activate_checkpoint` makes it valid later.
         """
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {

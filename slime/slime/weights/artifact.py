@@ -12,11 +12,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from slime.errors import EngineError
-from slime.weights.checksum import checksum_of, checksum_of_before, without_tied_head
+from slime.weights.checksum import checksum_of, legacy_checksum, without_tied_head
 from slime.weights.digests import TensorDigest, digest_tensors, read_digests
 from slime.weights.index import INDEX, files_of_tensors
 from slime.weights.slots import is_slot
-from slime.weights.versions import is_of_before
+from slime.weights.versions import is_legacy_checksum
 
 _reading = threading.Lock()
 
@@ -37,12 +37,12 @@ class Artifact:
 
     def difference(self, other: Artifact) -> str | None:
         """Returns how the tensors of `other` differ in name or shape; None if they do not."""
-        lacking = sorted(self.shapes.keys() - other.shapes.keys())
+        missing = sorted(self.shapes.keys() - other.shapes.keys())
         extra = sorted(other.shapes.keys() - self.shapes.keys())
-        if lacking:
-            return f"lacks {len(lacking)} tensors: {', '.join(lacking[:3])}"
+        if missing:
+            return f"lacks {len(missing)} tensors: {', '.join(missing[:3])}"
         if extra:
-            return f"has {len(extra)} tensors more: {', '.join(extra[:3])}"
+            return f"has {len(extra)} additional tensors: {', '.join(extra[:3])}"
         for name, shape in self.shapes.items():
             if other.shapes[name] != shape:
                 return f"has {name} with shape {other.shapes[name]}, the live weights have {shape}"
@@ -54,8 +54,8 @@ class Artifact:
 
 
 def read_artifact(folder: str) -> Artifact:
-    """Reads the folder once, and again only if its files changed, since several engines may request it at the same
-    time.
+    """Reads the artifact in a folder. The result is cached until a file changes, because several engines may request it
+    at the same time.
 
     Shared memory is not read again: the trainer stores the digests there with the tensors.
 
@@ -63,7 +63,7 @@ def read_artifact(folder: str) -> Artifact:
         EngineError: the folder has no readable safetensors files, a shard is missing, or a value is not finite.
     """
     if is_slot(Path(folder)) and (digests := read_digests(Path(folder))) is not None:
-        return described(digests)
+        return artifact_of(digests)
     files = weight_files(Path(folder))
     stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     with _reading:
@@ -72,10 +72,10 @@ def read_artifact(folder: str) -> Artifact:
 
 @lru_cache(maxsize=4)
 def _read(stamps: tuple[tuple[str, int, int], ...]) -> Artifact:
-    return described(digest_tensors(_tensors(Path(file) for file, _, _ in stamps)))
+    return artifact_of(digest_tensors(_tensors(Path(file) for file, _, _ in stamps)))
 
 
-def described(digests: dict[str, TensorDigest]) -> Artifact:
+def artifact_of(digests: dict[str, TensorDigest]) -> Artifact:
     """Returns the artifact of tensors with these digests."""
     counted = without_tied_head(digests)
     shapes = {name: list(one.shape) for name, one in counted.items()}
@@ -83,13 +83,13 @@ def described(digests: dict[str, TensorDigest]) -> Artifact:
 
 
 def holds(folder: str, checksum: str) -> bool:
-    """Returns whether the tensors in a folder have a checksum, including checksums of earlier releases.
+    """Returns whether the tensors in a folder have this checksum, which may be of an earlier release.
 
     Raises:
         EngineError: as `read_artifact`.
     """
-    if is_of_before(checksum):
-        return checksum_of_before(_tensors(weight_files(Path(folder)))) == checksum
+    if is_legacy_checksum(checksum):
+        return legacy_checksum(_tensors(weight_files(Path(folder)))) == checksum
     return read_artifact(folder).checksum == checksum
 
 
@@ -116,7 +116,7 @@ def weight_files(folder: Path) -> list[Path]:
             files = [folder / name for name in sorted(set(files_of_tensors(folder).values()))]
         except ValueError as error:
             raise EngineError(str(error)) from error
-    lacking = [file.name for file in files if not file.is_file()]
-    if lacking or not files:
-        raise EngineError(f"{folder} lacks {', '.join(lacking) or 'its *.safetensors files'}")
+    missing = [file.name for file in files if not file.is_file()]
+    if missing or not files:
+        raise EngineError(f"{folder} lacks {', '.join(missing) or 'its *.safetensors files'}")
     return files

@@ -2,10 +2,10 @@
 
     SAVE/checkpoint-12/        after 12 rollouts: a Hugging Face model, `trainer/` to resume from, `meta.json`
     SAVE/checkpoint-latest     link to the newest complete one
-    SAVE/rollout/ state of the data source after each rollout
+    SAVE/rollout/              state of the data source after each rollout
 
-A checkpoint is built in a hidden folder, renamed, and then the link is moved. So a kill at any moment leaves
-the checkpoint before it in force. Folders of earlier releases (`iter_0000011`) can be resumed from.
+A checkpoint is built in a hidden folder, renamed, and then the link is moved, so after a kill at any moment the
+previous checkpoint is still valid. Folders of earlier releases (`iter_0000011`) can be resumed from.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def latest(save: Path) -> Path | None:
     recover_folder(folder)
     if not is_checkpoint(folder):
         raise CheckpointError(
-            f"{named_by} names {folder}, which is not a checkpoint; remove it, or let it name another one"
+            f"{named_by} names {folder}, which is not a checkpoint; remove it, or point it to another one"
         )
     return folder
 
@@ -157,7 +157,7 @@ def _described(lora: dict[str, Any] | None) -> str:
 
 
 def passed_over(save: str, load: str | None) -> str | None:
-    """Returns a warning if `load` is an older checkpoint of `save`: a run always resumes from its newest."""
+    """Returns a warning if `load` is an older checkpoint of `save`, because a run resumes from its newest; else None."""
     if load is None or Path(load).resolve().parent != Path(save).resolve() or not is_checkpoint(Path(load)):
         return None
     newest = latest(Path(save))
@@ -165,17 +165,17 @@ def passed_over(save: str, load: str | None) -> str | None:
         return None
     older = Path(load).resolve().name
     return (
-        f"--load {load} is passed over: the run goes on from {newest.name}; to go back, stop it, "
+        f"--load {load} is ignored: the run continues from {newest.name}; to go back, stop it, "
         f"ln -sfn {older} {Path(save) / LATEST}, and start it again"
     )
 
 
 def describe(temporary: Path, meta: dict[str, Any]) -> None:
-    """Adds the description to a complete checkpoint; it becomes valid only through `put_into_force`."""
+    """Adds the description to a complete checkpoint; it becomes valid only through `activate_checkpoint`."""
     write_text(temporary / META, json.dumps(meta, indent=1))
 
 
-def put_into_force(folder: Path) -> None:
+def activate_checkpoint(folder: Path) -> None:
     """Makes a completely written, hidden checkpoint the latest one."""
     commit_folder(temporary_path(folder), folder)
     make_latest(folder)
@@ -184,10 +184,10 @@ def put_into_force(folder: Path) -> None:
 def make_latest(folder: Path) -> None:
     """Makes this the checkpoint that a restarted run resumes from."""
     link = folder.parent / LATEST
-    fresh = temporary_path(link)
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(folder.name)
-    fresh.replace(link)
+    temporary = temporary_path(link)
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(folder.name)
+    temporary.replace(link)
 
 
 def add_model(checkpoint: Path, model: Path) -> None:
@@ -211,9 +211,9 @@ def prune(save: Path, keep: int) -> list[Path]:
     if keep <= 0:
         return []
     link = save / LATEST
-    spared = os.readlink(link) if link.is_symlink() else None
+    latest_name = os.readlink(link) if link.is_symlink() else None
     old: Iterable[Path] = (save / f"checkpoint-{number}" for number in numbers(save)[:-keep])
-    gone = [folder for folder in old if folder.name != spared]
-    for folder in gone:
+    removed = [folder for folder in old if folder.name != latest_name]
+    for folder in removed:
         shutil.rmtree(folder)
-    return gone
+    return removed

@@ -38,7 +38,7 @@ def without_tied_head(digests: Mapping[str, TensorDigest]) -> dict[str, TensorDi
     return {name: one for name, one in digests.items() if name != LM_HEAD or not tied}
 
 
-def checksum_of_before(weights: Mapping[str, Tensor]) -> str:
+def legacy_checksum(weights: Mapping[str, Tensor]) -> str:
     """Returns the checksum of releases up to 0.2.0: hex SHA-256 over name, dtype, shape and raw bytes."""
     digest = hashlib.sha256()
     for name in sorted(weights):

@@ -14,9 +14,9 @@ def dtype_on_cpu(bf16: bool, run_dir: Path) -> str:
     """Returns the dtype of the run's versions: bf16 with --bf16, in which training computes then, else fp32. An
     existing run keeps the dtype of its versions, because earlier releases served fp32 on every CPU."""
     live = read_live(run_dir) if run_dir.is_dir() else None
-    there = set[str]() if live is None else dtypes_of(Path(live.path))
-    if there:
-        return BF16 if "BF16" in there else FP32
+    dtypes = set[str]() if live is None else dtypes_of(Path(live.path))
+    if dtypes:
+        return BF16 if "BF16" in dtypes else FP32
     return BF16 if bf16 else FP32
 
 

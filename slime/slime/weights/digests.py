@@ -1,4 +1,4 @@
-"""Digests of tensors, which two processes compare to verify that they have the same bits.
+"""Digests of tensors, by which two processes verify that they have the same bits.
 
 A tensor is read once, in pieces. Each piece is cast, written, checked and digested while it is in the processor's
 cache. The digest is XXH3-128 (https://xxhash.com), which is as fast as memory on one core. It detects corruption, not
@@ -27,7 +27,7 @@ from slime.weights.slots import COMPLETE
 FILE = COMPLETE
 PIECE = 1 << 17
 """Elements processed at a time: few enough for the cache, enough that Python's overhead is negligible."""
-MOST_THREADS = 8
+MAX_THREADS = 8
 """More threads do not read memory faster."""
 SMALL = 1 << 24
 """Size in bytes below which a second thread costs more than it saves."""
@@ -69,24 +69,24 @@ def digest_tensor(
     """
     flat = tensor.detach().reshape(-1)
     kind = dtype or flat.dtype
-    there = into is None and flat.dtype == kind and flat.device.type == "cpu"
-    scratch = torch.empty(0 if there or into is not None else min(PIECE, flat.numel()), dtype=kind)
-    target = flat if there else scratch if into is None else into
-    numbers, plain = _numbers(target), flat.dtype == kind and flat.device.type == "cpu"
-    source = _numbers(flat) if plain and not there else None
+    in_place = into is None and flat.dtype == kind and flat.device.type == "cpu"
+    scratch = torch.empty(0 if in_place or into is not None else min(PIECE, flat.numel()), dtype=kind)
+    target = flat if in_place else scratch if into is None else into
+    integers, plain = _as_integers(target), flat.dtype == kind and flat.device.type == "cpu"
+    source = _as_integers(flat) if plain and not in_place else None
     digest = xxhash.xxh3_128()
     for first in range(0, flat.numel(), PIECE):
         last = min(first + PIECE, flat.numel())
-        at = slice(0, last - first) if target is scratch else slice(first, last)
+        part = slice(0, last - first) if target is scratch else slice(first, last)
         if source is not None:
-            np.copyto(numbers[at], source[first:last])
-        elif not there:
-            target[at].copy_(flat[first:last])
-        if finite and not _is_finite(numbers[at], target, at):
+            np.copyto(integers[part], source[first:last])
+        elif not in_place:
+            target[part].copy_(flat[first:last])
+        if finite and not _is_finite(integers[part], target, part):
             raise NotFiniteError("values that are not finite")
-        digest.update(numbers[at])
+        digest.update(integers[part])
         if write is not None:
-            write(numbers[at].view(np.uint8).data)
+            write(integers[part].view(np.uint8).data)
     return TensorDigest(str(kind).removeprefix("torch."), tuple(tensor.shape), digest.hexdigest())
 
 
@@ -101,21 +101,21 @@ INFINITY = {
 """The bits of infinity. Those of NaN are larger (IEEE 754)."""
 
 
-def _numbers(flat: Tensor) -> Any:
+def _as_integers(flat: Tensor) -> Any:
     """Returns the bits of a flat tensor as signed integers in the same memory; numpy slices and copies them faster
     than torch."""
     return flat.view(WIDTHS[flat.element_size()]).numpy() if flat.device.type == "cpu" else None
 
 
-def _is_finite(numbers: Any, target: Tensor, at: slice) -> bool:
+def _is_finite(integers: Any, target: Tensor, part: slice) -> bool:
     """Checks two maxima of the bits, without and with the sign, which is twice as fast as checking the values."""
     if not target.is_floating_point():
         return True
     if target.dtype not in INFINITY:
-        return bool(target[at].float().isfinite().all())
-    infinity, sign = INFINITY[target.dtype], 1 << (8 * numbers.itemsize - 1)
-    unsigned = numbers.view(f"u{numbers.itemsize}")
-    return int(np.maximum.reduce(numbers)) < infinity and int(np.maximum.reduce(unsigned)) < sign + infinity
+        return bool(target[part].float().isfinite().all())
+    infinity, sign = INFINITY[target.dtype], 1 << (8 * integers.itemsize - 1)
+    unsigned = integers.view(f"u{integers.itemsize}")
+    return int(np.maximum.reduce(integers)) < infinity and int(np.maximum.reduce(unsigned)) < sign + infinity
 
 
 def copy_tensor(tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, TensorDigest]:
@@ -154,7 +154,7 @@ def in_parallel(action: Callable[[str], T], names: list[str], size: int) -> list
 @cache
 def threads() -> int:
     """Returns the number of tensors that are processed at a time."""
-    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+    return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
 
 def write_digests(folder: Path, digests: Mapping[str, TensorDigest]) -> None:

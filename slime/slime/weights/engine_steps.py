@@ -35,7 +35,8 @@ class WrongWeights(EngineError):
     """An engine loaded weights that differ from those of the trainer; a retry would not help."""
 
 
-def answers(engine: Engine) -> bool:
+def is_reachable(engine: Engine) -> bool:
+    """Returns whether the engine is reachable."""
     try:
         engine.info()
     except EngineError:
@@ -43,7 +44,8 @@ def answers(engine: Engine) -> bool:
     return True
 
 
-def has(engine: Engine, version: WeightVersion) -> bool:
+def serves(engine: Engine, version: WeightVersion) -> bool:
+    """Returns whether the engine serves this version with the same checksum. Raises EngineError."""
     state = engine.info()
     return state.version == version.version and state.checksum == version.checksum
 
@@ -51,17 +53,17 @@ def has(engine: Engine, version: WeightVersion) -> bool:
 def prepare(engine: Engine, new: WeightVersion) -> None:
     """Makes the engine load the artifact while it serves the live weights, and compares its checksum with the
     trainer's."""
-    if has(engine, new):
+    if serves(engine, new):
         return
     checksum = engine.prepare(new.path, new.version)
     if checksum != new.checksum:
         raise WrongWeights(
             f"{engine.url} read version {new.version} with checksum {checksum}, the trainer wrote "
-            f"{new.checksum}: {new.path} was changed, or the engine holds another dtype than the trainer"
+            f"{new.checksum}: {new.path} was changed, or the engine has another dtype than the trainer"
         )
 
 
-def takes(engine: Engine, new: WeightVersion) -> bool:
+def prepares_from_memory(engine: Engine, new: WeightVersion) -> bool:
     """Returns whether the engine could prepare a version from shared memory; logs the reason if not."""
     try:
         prepare(engine, new)
@@ -79,14 +81,14 @@ def takes(engine: Engine, new: WeightVersion) -> bool:
 def go_live(engine: Engine, new: WeightVersion) -> None:
     """Switches the engine to the version and verifies it. If the engine has restarted since it was prepared, prepares
     it again."""
-    if has(engine, new):
+    if serves(engine, new):
         return
     try:
         engine.switch(new.version)
     except EngineError:
         prepare(engine, new)
         engine.switch(new.version)
-    if not has(engine, new):
+    if not serves(engine, new):
         raise EngineError(
             f"{engine.url} was asked to switch to version {new.version}, but reports that it serves another one"
         )

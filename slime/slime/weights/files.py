@@ -1,4 +1,4 @@
-"""Tensors of a Hugging Face folder by name, read one at a time or in parts."""
+"""Reads tensors of a Hugging Face folder by name, whole or in parts."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ class WeightFiles:
         return list(self._open("model.safetensors").keys())
 
     def read(self, name: str) -> Tensor:
-        tensor: Tensor = self._asked(name, lambda file: file.get_tensor(name))
+        tensor: Tensor = self._access(name, lambda file: file.get_tensor(name))
         return tensor
 
     def shape(self, name: str) -> list[int]:
         """Returns the shape of a tensor without reading it."""
-        shape: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
+        shape: list[int] = self._access(name, lambda file: file.get_slice(name).get_shape())
         return shape
 
     def dtype(self, name: str) -> str:
         """Returns the dtype of a tensor without reading it, in safetensors' names: F32, BF16, ..."""
-        dtype: str = self._asked(name, lambda file: file.get_slice(name).get_dtype())
+        dtype: str = self._access(name, lambda file: file.get_slice(name).get_dtype())
         return dtype
 
     def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
         """Returns rows `start` to `stop` of a tensor, or with `dim` 1 its columns; reads nothing else of it."""
         index = (slice(None),) * dim + (slice(start, stop),)
-        tensor: Tensor = self._asked(name, lambda file: file.get_slice(name)[index])
+        tensor: Tensor = self._access(name, lambda file: file.get_slice(name)[index])
         return tensor
 
-    def _asked(self, name: str, ask: Callable[[Any], Any]) -> Any:
+    def _access(self, name: str, read: Callable[[Any], Any]) -> Any:
         try:
-            return ask(self._open(self.file_of.get(name, "model.safetensors")))
+            return read(self._open(self.file_of.get(name, "model.safetensors")))
         except Exception as error:  # safetensors raises its own class for a corrupt file or a missing name
             raise ConfigError(f"{self.folder} lacks {name}: {error}") from error
 

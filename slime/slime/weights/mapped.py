@@ -19,10 +19,10 @@ from torch import Tensor
 
 STEP = 1 << 28
 """Bytes by which a file grows."""
-LONGEST = 1 << 40
+MAX_BYTES = 1 << 40
 POPULATE_WRITE = 23
 """Constant of Linux 5.14 and later (madvise(2)), which Python does not define."""
-MOST_MAPS = 4
+MAX_MAPS = 4
 """Number of files that stay mapped. Two are written in turn; a third is needed while a reader still uses one."""
 KINDS = {
     "F64": torch.float64,
@@ -44,7 +44,7 @@ class WrittenMemory:
     """A file written through a mapping that is created once, for the largest possible size of the file."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.there, self.mapped = path, 0, 0
+        self.path, self.allocated, self.mapped = path, 0, 0
         self.map: mmap.mmap | None = None
 
     def room(self, at: int, size: int) -> Tensor:
@@ -58,38 +58,38 @@ class WrittenMemory:
             self._open(end)
         assert self.map is not None
         if end > self.mapped:
-            self._take(end)
+            self._allocate(end)
         return torch.frombuffer(self.map, dtype=torch.uint8, count=size, offset=at)
 
     def cut(self) -> None:
-        """Must be called after the file was truncated."""
-        self.there = self.mapped = min(self.mapped, self.path.stat().st_size)
+        """Updates the sizes; call it after the file was truncated."""
+        self.allocated = self.mapped = min(self.mapped, self.path.stat().st_size)
 
     def _open(self, end: int) -> None:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self.there, about = os.fstat(file).st_size, os.fstatvfs(file)
-            most = max(end, self.there, min(about.f_blocks * about.f_frsize, LONGEST))
+            self.allocated, status = os.fstat(file).st_size, os.fstatvfs(file)
+            most = max(end, self.allocated, min(status.f_blocks * status.f_frsize, MAX_BYTES))
             os.ftruncate(file, most)
             self.map, self.mapped = mmap.mmap(file, most), 0
         finally:
             os.close(file)
 
-    def _take(self, end: int) -> None:
+    def _allocate(self, end: int) -> None:
         """Allocates memory for the bytes up to `end`, and a step ahead if possible. One call for all pages is several
         times faster than faulting them one by one."""
         assert self.map is not None
         whole = min(end + -end % STEP, len(self.map))
         file = os.open(self.path, os.O_RDWR)
         try:
-            if end > self.there:
+            if end > self.allocated:
                 try:
-                    os.posix_fallocate(file, self.there, whole - self.there)
+                    os.posix_fallocate(file, self.allocated, whole - self.allocated)
                 except OSError:
                     whole = end
-                    os.posix_fallocate(file, self.there, whole - self.there)
-                self.there = whole
-            elif whole > self.there:
+                    os.posix_fallocate(file, self.allocated, whole - self.allocated)
+                self.allocated = whole
+            elif whole > self.allocated:
                 whole = end
         finally:
             os.close(file)
@@ -107,12 +107,12 @@ class WrittenMemories:
 
     def of(self, path: Path) -> WrittenMemory:
         """Returns the mapping of a file; maps it again if another file has replaced it."""
-        number = path.stat().st_ino if path.exists() else -1
-        known = self._maps.pop(path, None)
-        memory = known[1] if known is not None and known[0] == number else WrittenMemory(path)
+        inode = path.stat().st_ino if path.exists() else -1
+        cached = self._maps.pop(path, None)
+        memory = cached[1] if cached is not None and cached[0] == inode else WrittenMemory(path)
         path.touch()
         self._maps[path] = path.stat().st_ino, memory
-        while len(self._maps) > MOST_MAPS:
+        while len(self._maps) > MAX_MAPS:
             del self._maps[next(iter(self._maps))]
         return memory
 
@@ -148,14 +148,14 @@ class ReadMemories:
     def _map(self, path: Path) -> Tensor:
         file = os.open(path, os.O_RDONLY)
         try:
-            about = os.fstat(file)
-            key = about.st_dev, about.st_ino, about.st_size
+            status = os.fstat(file)
+            key = status.st_dev, status.st_ino, status.st_size
             flat = self._maps.pop(key, None)
             flat = _mapped(file, mmap.ACCESS_COPY) if flat is None else flat
         finally:
             os.close(file)
         self._maps[key] = flat
-        while len(self._maps) > MOST_MAPS:
+        while len(self._maps) > MAX_MAPS:
             del self._maps[next(iter(self._maps))]
         return flat
 

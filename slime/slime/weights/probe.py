@@ -1,4 +1,4 @@
-"""Log-probs of a fixed text, with which an engine proves that it serves a version of the weights.
+"""Log-probs of a fixed text, which verify that an engine serves a version of the weights.
 
 The trainer may write the expected values to `probe.json` in the version's folder. Otherwise they are computed here
 with transformers on the CPU.
@@ -66,13 +66,12 @@ class Probe:
         return max(known.get(dtype or "", max(known.values())) for dtype in (self.dtype, engine_dtype))
 
     def difference(self, log_probs: list[float], engine_dtype: str | None) -> str | None:
-        """Returns a sentence about the difference from an engine's log-probs if it exceeds the tolerance; else
-        None."""
+        """Returns a message if the difference from an engine's log-probs exceeds the tolerance; else None."""
         mean, allowed = self.gap(log_probs), self.allowed(engine_dtype)
         if mean <= allowed:
             return None
         if not math.isfinite(mean):
-            return f"the engine gives {len(log_probs)} log-probs, or some that are no numbers"
+            return f"the engine returned {len(log_probs)} log-probs, or values that are not numbers"
         middle = median(abs(a - b) for a, b in zip(self.log_probs, log_probs, strict=True))
         if middle <= allowed / 2:
             return None

@@ -24,9 +24,9 @@ from slime.weights.mapped import KINDS, WrittenMemory
 
 HEADER_BYTES = 256
 """Header bytes reserved for each tensor: its name, dtype, shape and position."""
-ON_THEIR_WAY = 1 << 30
+MAX_PENDING_BYTES = 1 << 30
 """Most bytes of tensors that may wait to be written."""
-ALONE = 1 << 20
+MIN_THREAD_BYTES = 1 << 20
 """Size in bytes from which a tensor is written by its own thread."""
 NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -73,10 +73,10 @@ class TensorFile:
         kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
         tensor = on_host(tensor.detach(), kind)
         size = tensor.numel() * kind.itemsize
-        place, self.end = self.end, self.end + size
-        self.places[name] = kind, tuple(tensor.shape), place, place + size
-        at = self.first + place
-        mapped = self.memory is not None and size >= ALONE and at % kind.itemsize == 0
+        offset, self.end = self.end, self.end + size
+        self.places[name] = kind, tuple(tensor.shape), offset, offset + size
+        at = self.first + offset
+        mapped = self.memory is not None and size >= MIN_THREAD_BYTES and at % kind.itemsize == 0
         into = self.memory.room(at, size).view(kind) if self.memory is not None and mapped else None
 
         def write() -> None:
@@ -97,11 +97,11 @@ class TensorFile:
         return write_piece
 
     def _start(self, write: Callable[[], None], size: int) -> None:
-        if size < ALONE:
+        if size < MIN_THREAD_BYTES:
             return write()
         self.waiting.append((size, self.pool.submit(write)))
         self.bytes_waiting += size
-        while self.bytes_waiting > ON_THEIR_WAY:
+        while self.bytes_waiting > MAX_PENDING_BYTES:
             self._settle_first()
         return None
 
@@ -124,12 +124,12 @@ class TensorFile:
         fits = len(header) <= room
         _write_at(self.file, memoryview(room.to_bytes(8, "little") + header[:room].ljust(room)), 0)
         if not fits or any(begin % kind.itemsize for kind, _, begin, _ in self.places.values()):
-            self._write_anew(fits)
+            self._rewrite(fits)
         if self.memory is not None:
             self.memory.cut()
         return self.digests
 
-    def _write_anew(self, fits: bool) -> None:
+    def _rewrite(self, fits: bool) -> None:
         """Writes the file with the safetensors library, for more tensors than announced, or unaligned tensors."""
         data = Path(self.path).read_bytes()[self.first :]
         tensors = {
@@ -149,9 +149,9 @@ def on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return host.copy_(tensor.to(dtype))
 
 
-def _write_at(file: int, data: memoryview, place: int) -> int:
+def _write_at(file: int, data: memoryview, offset: int) -> int:
     """Writes all data; the operating system may accept it in parts."""
     written = 0
     while written < len(data):
-        written += os.pwrite(file, data[written:], place + written)
+        written += os.pwrite(file, data[written:], offset + written)
     return written

@@ -19,18 +19,18 @@ from slime.errors import EngineError, TrainError
 from slime.weights.engine_steps import (
     Engine,
     WrongWeights,
-    answers,
     discard,
     go_live,
+    is_reachable,
     prepare,
-    takes,
+    prepares_from_memory,
 )
 from slime.weights.versions import WeightVersion, read_live, write_live
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-REFUSALS = 3
+MAX_REJECTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class WeightUpdate:
         on_live: called after every engine confirmed version and checksum.
         gates: run in order before anything else.
         patience: seconds that one stage waits for a failing engine before the update is aborted.
-        is_away: whether the machine of the engine at this address is lost; if so, no stage waits for it.
-        is_apart: whether the engine is on another machine and cannot read this machine's memory.
+        is_lost: whether the machine of the engine at this address is lost; if so, no stage waits for it.
+        is_remote: whether the engine is on another machine and cannot read this machine's memory.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class WeightUpdate:
         gates: Sequence[Gate] = (),
         patience: float = 90.0,
         retry_interval: float = 0.3,
-        is_away: Callable[[str], bool] = lambda url: False,
-        is_apart: Callable[[str], bool] = lambda url: False,
+        is_lost: Callable[[str], bool] = lambda url: False,
+        is_remote: Callable[[str], bool] = lambda url: False,
     ) -> None:
         self.engines = list(engines)
         self.run_dir = run_dir
@@ -101,7 +101,7 @@ class WeightUpdate:
         self.gates = list(gates)
         self.patience = patience
         self.retry_interval = retry_interval
-        self.is_away, self.is_apart = is_away, is_apart
+        self.is_lost, self.is_remote = is_lost, is_remote
 
     def publish(
         self,
@@ -155,21 +155,25 @@ class WeightUpdate:
         in_memory = replace(new, path=shared)
         with ThreadPoolExecutor(1) as pool:
             persisted = pool.submit(persist)
-            took = self.on_each(lambda engine: not self.is_apart(engine.url) and takes(engine, in_memory))
+            results = self.on_each(
+                lambda engine: not self.is_remote(engine.url) and prepares_from_memory(engine, in_memory)
+            )
             persisted.result()
-        return [engine for engine, ready in zip(self.engines, took, strict=True) if ready]
+        return [engine for engine, ready in zip(self.engines, results, strict=True) if ready]
 
     def roll_back(self, old: WeightVersion | None) -> None:
         """Returns every reachable engine to the old version; an unreachable one will start with it."""
         if old is None:
-            logger.error("no earlier version to go back to: engines may differ until the next update")
+            logger.error(
+                "no earlier version to restore: engines may serve different versions until the next update"
+            )
             return
         write_live(self.run_dir, old)
         for engine in self.engines:
             try:
                 go_live(engine, old)
             except EngineError as error:
-                logger.warning("%s does not go back to version %d now: %s", engine.url, old.version, error)
+                logger.warning("%s did not return to version %d: %s", engine.url, old.version, error)
 
     def on_each(self, action: Callable[[Engine], T]) -> list[T]:
         """Runs the action on all engines concurrently; raises the first error after all have ended."""
@@ -179,14 +183,14 @@ class WeightUpdate:
     def until_done(self, engine: Engine, action: Callable[[], None]) -> None:
         """Repeats the action until it succeeds.
 
-        It waits up to `patience` seconds for an unavailable engine. An engine that rejects the action gets `REFUSALS`
-        tries, so that two versions do not stay live.
+        It waits up to `patience` seconds for an unavailable engine. An engine that rejects the action gets
+        `MAX_REJECTIONS` tries, so that two versions do not stay live.
 
         Raises:
             EngineError: the action failed; this is the last error.
         """
         deadline = time.monotonic() + self.patience
-        tries = refusals = 0
+        tries = rejections = 0
         while True:
             tries += 1
             try:
@@ -194,13 +198,13 @@ class WeightUpdate:
             except WrongWeights:
                 raise
             except EngineError as error:
-                if self.is_away(engine.url):
+                if self.is_lost(engine.url):
                     logger.warning(
                         "%s is on a machine that is lost: the update continues without it", engine.url
                     )
                     return None
-                refusals += 1 if answers(engine) else 0
-                if refusals >= REFUSALS or time.monotonic() >= deadline:
+                rejections += 1 if is_reachable(engine) else 0
+                if rejections >= MAX_REJECTIONS or time.monotonic() >= deadline:
                     raise
                 if tries == 1:
                     logger.warning("trying again: %s", error)

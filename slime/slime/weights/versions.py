@@ -18,7 +18,7 @@ CHECKSUM_PREFIX = "xxh3:"
 prefix."""
 
 
-def is_of_before(checksum: str) -> bool:
+def is_legacy_checksum(checksum: str) -> bool:
     """Returns whether a checksum is from a release up to 0.2.0."""
     return not checksum.startswith(CHECKSUM_PREFIX)
 
@@ -70,14 +70,14 @@ def claim_folder(folder: Path, save_dir: Path) -> None:
     would be the same."""
     if folder.is_relative_to(save_dir):
         return  # the folder moves with --save
-    sign = folder / OWNER
-    owner = sign.read_text() if sign.exists() else str(save_dir)
+    owner_file = folder / OWNER
+    owner = owner_file.read_text() if owner_file.exists() else str(save_dir)
     if owner != str(save_dir):
         raise ConfigError(
-            f"--update-weight-disk-dir {folder} holds the versions of {owner}: give each run a folder of its own"
+            f"--update-weight-disk-dir {folder} contains the versions of {owner}: choose another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(sign, str(save_dir))
+    write_text(owner_file, str(save_dir))
 
 
 def live_file(run_dir: Path) -> Path:
@@ -123,9 +123,9 @@ def prune(folder: Path, pattern: str, keep: int, spare: set[Path]) -> list[Path]
     """
     if keep <= 0:
         return []
-    spared = {path.resolve() for path in spare}
+    protected = {path.resolve() for path in spare}
     old = sorted(folder.glob(pattern))[:-keep]
-    gone = [path for path in old if path.resolve() not in spared]
-    for path in gone:
+    removed = [path for path in old if path.resolve() not in protected]
+    for path in removed:
         shutil.rmtree(path)
-    return gone
+    return removed

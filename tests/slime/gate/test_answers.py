@@ -64,7 +64,7 @@ class Engine:
         self.drafts: list[int] = []
         self.held: threading.Event | None = None
         self.discarded = 0
-        self.is_away = False
+        self.is_lost = False
 
     def discard(self) -> None:
         self.discarded += 1
@@ -82,7 +82,7 @@ class Engine:
     ) -> Any:
         if self.held is not None:
             assert self.held.wait(20)
-        if self.is_away:
+        if self.is_lost:
             raise EngineError("it ended")
         self.asked.append((version, [prompt[1] for prompt in prompts]))
         self.drafts.append(sum(map(bool, drafts)))
@@ -185,10 +185,10 @@ def test_a_regression_missed_while_no_engine_answered_is_rolled_back_with_the_ne
 ) -> None:
     run, engine = loop(), Engine(v5={1, 7}, v6={1, 7})
     run.publish(engine)
-    engine.is_away = True
+    engine.is_lost = True
     run.publish(engine)
     assert run.live.version == 5 and run.orders.waiting() is None
-    engine.is_away, run.gate.answers.at = False, 0
+    engine.is_lost, run.gate.answers.at = False, 0
     with pytest.raises(
         CandidateRejected, match=r"75% of the questions are answered correctly \(best version: 100%\)"
     ):
@@ -202,9 +202,9 @@ def test_without_a_better_version_training_continues_from_the_worse_live_one(
 ) -> None:
     run, engine = loop(), Engine(v4={1, 7}, v5={1, 7}, v6={1, 7}, v7={1, 2, 7})
     run.gate.history.right, run.gate.history.questions = 1.0, float(QUESTIONS)
-    engine.is_away = True
+    engine.is_lost = True
     run.publish(engine)
-    engine.is_away, run.gate.history.good, run.gate.history.suspect = False, None, True
+    engine.is_lost, run.gate.history.good, run.gate.history.suspect = False, None, True
     with pytest.raises(CandidateRejected, match=r"best version: 100%"):
         run.publish(engine)
     assert run.orders.waiting() is None
@@ -228,9 +228,9 @@ def test_a_candidate_is_not_rejected_for_answers_of_an_earlier_version(loop: Cal
 def test_a_missing_good_version_does_not_stop_training(loop: Callable[..., Loop]) -> None:
     run, engine = loop(), Engine(v5={1, 7}, v6={1, 7}, v7={1, 7}, v8={1, 7})
     run.publish(engine)
-    engine.is_away = True
+    engine.is_lost = True
     run.publish(engine)
-    engine.is_away, run.gate.answers.at = False, 0
+    engine.is_lost, run.gate.answers.at = False, 0
     with pytest.raises(CandidateRejected, match="75% of the questions"):
         run.publish(engine)
     order = run.orders.next()

@@ -13,7 +13,7 @@ import pytest
 from slime.arguments.rules.engine import check_gate_engine
 from slime.errors import ConfigError
 from slime.plan import gate_engine
-from slime.plan.gate_engine import gate_engine_of, tell_gate_engine
+from slime.plan.gate_engine import gate_engine_of, log_gate_engine
 from slime.plan.hardware import GIB
 from slime.plan.shape import KNOWN
 
@@ -33,7 +33,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         }  # fmt: skip
         args: Any = SimpleNamespace(**{**given, **flags})
         check_gate_engine(args)
-        tell_gate_engine(args)
+        log_gate_engine(args)
         return args
 
     return ask

@@ -35,9 +35,9 @@ FAKE_SERVER = FAKES / "small_server.py"
 DRIVER = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-from slime.processes.saving import say_saving
+from slime.processes.saving import record_saving
 def save(*_):
-    say_saving(Path(sys.argv[1]).parent, float(os.environ.get("SAVES_FOR", 120)))
+    record_saving(Path(sys.argv[1]).parent, float(os.environ.get("SAVES_FOR", 120)))
     time.sleep(float(deed[4:]))
     Path(sys.argv[1]).with_name("saved").touch()
     os._exit(143)

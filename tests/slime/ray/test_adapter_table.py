@@ -22,7 +22,7 @@ from slime.ray import policies
 from slime.ray.forgetting import PeopleToForget
 from slime.ray.policies import (
     ADAPTER,
-    OF_ADAPTERS,
+    ADAPTER_REQUIRED,
     AdapterPublisher,
     AdapterTable,
     arguments_of,
@@ -66,7 +66,7 @@ def table(args: Any, tmp_path: Path) -> AdapterTable:
 
 
 def base_of(args: Any) -> Any:
-    nodes = SimpleNamespace(is_away=lambda url: False, node_of=lambda url: None)
+    nodes = SimpleNamespace(is_lost=lambda url: False, node_of=lambda url: None)
     run_dir = Path(args.run_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     return SimpleNamespace(
@@ -184,7 +184,7 @@ def test_a_rollback_of_one_adapter_keeps_the_others(table: AdapterTable, args: A
         assert found is not None
         ada.files.remember(WeightVersion(version, str(weights), found.checksum))
     order = place(ada.home, "rollback", 1)
-    assert table.obey(trainers, 2)
+    assert table.execute_order(trainers, 2)
     assert answer_to(ada.home, order)["error"] is None  # type: ignore[index]
     assert ("return_to", first) in trainers.calls
     assert (ada.live.version, ada.checkpoint, ada.trained) == (1, first, 2)
@@ -204,14 +204,14 @@ def test_an_order_that_cannot_be_carried_out_is_answered(
     table.go_on()
     home = table.of("ada").home
     order = place(home, action, version)
-    assert not table.obey(Trainers(), 0)  # type: ignore[arg-type]
+    assert not table.execute_order(Trainers(), 0)  # type: ignore[arg-type]
     assert message in answer_to(home, order)["error"]  # type: ignore[index]
 
 
 def test_an_order_about_the_base_is_answered(table: AdapterTable, args: Any) -> None:
     order = place(Path(args.run_dir), "rollback", 0)
-    assert not table.obey(Trainers(), 0)  # type: ignore[arg-type]
-    assert answer_to(Path(args.run_dir), order)["error"] == OF_ADAPTERS  # type: ignore[index]
+    assert not table.execute_order(Trainers(), 0)  # type: ignore[arg-type]
+    assert answer_to(Path(args.run_dir), order)["error"] == ADAPTER_REQUIRED  # type: ignore[index]
 
 
 class Engine:

@@ -40,7 +40,7 @@ def start() -> Cluster:
 
 
 def free(placed: Placement) -> None:
-    placed.give_up()
+    placed.release_all()
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_a_lost_machine_is_reported_and_training_continues_on_a_new_one(
         if len(asked) == 1:
             cluster.add_node(num_cpus=2, num_gpus=1)
 
-    placed.make_whole(another_machine)
+    placed.wait_until_complete(another_machine)
     assert asked[0].startswith("machine ") and asked[0].endswith(f" with rank {rank}")
     assert placed.lost() == "" and third.node_id not in {site.node_id for site in placed.sites["actor"]}
     again = TrainGroup(args, placed)

@@ -206,7 +206,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     ]
     announced: list[int] = []
     update = WeightUpdate(
-        [], run_dir, lambda candidate: announced.append(candidate.weights.version), is_away=elsewhere.is_away
+        [], run_dir, lambda candidate: announced.append(candidate.weights.version), is_lost=elsewhere.is_lost
     )
 
     def publish(number: int) -> None:
@@ -312,7 +312,7 @@ def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
     finally:
         for actor in watchers:
             ray.kill(actor)
-        placed.give_up()
+        placed.release_all()
         stop_everything(run_dir)
 
 

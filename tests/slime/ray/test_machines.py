@@ -252,9 +252,9 @@ def test_engines_of_a_returning_machine_get_their_gpus_again(pretended: Any) -> 
     ray.live.remove("node-1")
     ray.free["node-9"], ray.all["node-9"] = [0, 1, 2, 3], 4
     with pytest.raises(ClusterError, match="could not reserve these bundles within"):
-        placed.take_again("node-1", "node-9")
+        placed.reserve_again("node-1", "node-9")
     ray.live.add("node-9")
-    placed.take_again("node-1", "node-9")
+    placed.reserve_again("node-1", "node-9")
     assert [(site.node_id, site.gpu) for site in placed.sites["prm"]] == [("node-9", 0), ("node-9", 1)]
     assert {site.node_id for site in placed.sites["rollout"]} == {"node-0"}
     assert placed.of_trainers() == {"trainers"}
@@ -267,10 +267,10 @@ def test_trainers_of_a_lost_machine_move_to_another(pretended: Any) -> None:
     ray.live.remove("node-1")
     ray.free["node-9"], ray.all["node-9"] = [0, 1, 2, 3], 4
     ray.live.add("node-9")
-    placed.let_go()
+    placed.release_lost()
     placed.look(placed.of_trainers())
     moved = [site.bundle for site in placed.sites["actor"]]
     placed.sites["actor"] = in_node_order(placed.probe(moved), last=placed.here)
     assert {site.node_id for site in placed.sites["actor"]} == {"node-0", "node-9"}
-    placed.take_again("node-1", "node-9")
+    placed.reserve_again("node-1", "node-9")
     assert [site.node_id for site in placed.sites["rollout"]] == ["node-0"] * 4 + ["node-9"] * 4

@@ -15,7 +15,7 @@ from slime.engines.sglang import memory
 from slime.errors import ConfigError
 from slime.plan.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray import actor_process
-from slime.ray.actor_process import let_segments_grow, of_servers
+from slime.ray.actor_process import enable_expandable_segments, server_environment
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
 from slime.ray.weight_sender import WeightSharer
 from slime.tracking import progress_line
@@ -70,10 +70,10 @@ GROWS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 def test_trainers_use_expandable_segments_unless_configured() -> None:
     environ: dict[str, str] = {}
-    let_segments_grow(environ)
+    enable_expandable_segments(environ)
     assert environ == GROWS
     environ = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
-    let_segments_grow(environ)
+    enable_expandable_segments(environ)
     assert environ == {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
 
 
@@ -81,7 +81,9 @@ def test_memory_sharers_and_servers_use_torchs_default_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported = {**GROWS, "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert of_servers({**exported, "PATH": "/bin", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}) == {"PATH": "/bin"}
+    assert server_environment({**exported, "PATH": "/bin", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}) == {
+        "PATH": "/bin"
+    }
     seen: list[set[str]] = []
     for name, value in {**exported, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)

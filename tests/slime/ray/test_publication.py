@@ -168,7 +168,7 @@ def test_an_order_waits_until_the_version_in_flight_is_settled(
     run: Any, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.runtime = run.watcher
-    monkeypatch.setattr(ray_run, "obey", lambda *_: calls.append("obeyed"))
+    monkeypatch.setattr(ray_run, "execute_order", lambda *_: calls.append("obeyed"))
     monkeypatch.setattr(run, "look_at_servers", lambda: None)
     run.publish(version(5), overlap=True)
     run.publisher.update.go.set()
@@ -332,7 +332,7 @@ def test_a_version_rejected_while_waiting_for_a_batch_repeats_no_training(
 
 def held_back(run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        checkpoints, "put_into_force", lambda folder: calls.append(f"in force: {folder.name}")
+        checkpoints, "activate_checkpoint", lambda folder: calls.append(f"in force: {folder.name}")
     )
 
 

@@ -32,7 +32,7 @@ def test_a_rollout_manager_that_dies_while_writing_its_state_is_replaced(
     monkeypatch.setattr(rollouts, "gather", gather)
     own: Any = object.__new__(rollouts.Rollouts)
     own.args = SimpleNamespace(rollout_timeout=0.0, save_timeout=0.0)
-    own.has_data = own.same_again = True
+    own.has_data = own.repeats_samples = True
     own.delivered, own.batches = 3, 4
     own.manager = SimpleNamespace(save=SimpleNamespace(remote=lambda rollout_id: "written"))
     own.heartbeat = SimpleNamespace(check=gone, answer=None)

@@ -155,10 +155,10 @@ def test_a_waiting_batch_is_formed_again_after_a_rollback(
     calls: list[str] = []
     run: Any = make_run(calls, tmp_path, monkeypatch)
     went_back = iter([False, True, False, False])
-    monkeypatch.setattr("slime.ray.run.obey", lambda *_: next(went_back))
+    monkeypatch.setattr("slime.ray.run.execute_order", lambda *_: next(went_back))
     run.runtime, run.held, run.progress.trained = run.watcher, lambda: None, 6
     run.rollouts = SimpleNamespace(
-        same_again=over_files, manager="manager", wait=lambda batch, look: look() or {"rollout": 1.0}
+        repeats_samples=over_files, manager="manager", wait=lambda batch, look: look() or {"rollout": 1.0}
     )
     awaited: Any = version(7)
     awaited.batch = SimpleNamespace(rollout_id=7, ask=lambda manager: calls.append(f"asked {manager}"))

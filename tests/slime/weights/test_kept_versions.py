@@ -11,22 +11,22 @@ from claw_base.run_folder import orders as asked
 from claw_base.run_folder.orders import VersionOrders
 from slime.arguments import Arguments
 from slime.ray.version_files import VersionFiles
-from slime.weights.kept import keep_versions, thinned
+from slime.weights.kept import keep_versions, versions_to_keep
 from slime.weights.versions import WeightVersion
 
 
 def test_the_newest_versions_are_kept_and_older_ones_thinned() -> None:
     kept: list[int] = []
     for version in range(101):  # as a run does
-        kept = thinned([*kept, version], 10)
+        kept = versions_to_keep([*kept, version], 10)
     assert kept[0] == 0 and kept[-5:] == [96, 97, 98, 99, 100] and len(kept) == 11
     gaps = [later - earlier for earlier, later in itertools.pairwise(kept)]
     assert gaps[1] > 10 and gaps[-6] < 10, "the older, the farther apart"
-    assert thinned([0, 1, 2], 10) == [0, 1, 2]
+    assert versions_to_keep([0, 1, 2], 10) == [0, 1, 2]
 
 
 def test_the_first_and_the_named_versions_are_always_kept() -> None:
-    assert {0, 37} <= set(thinned(range(101), 4, named={37}))
+    assert {0, 37} <= set(versions_to_keep(range(101), 4, named={37}))
 
 
 def write_versions(save: Path, weights: Path) -> None:

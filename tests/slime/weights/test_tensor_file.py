@@ -13,11 +13,11 @@ from torch import Tensor
 
 from slime.errors import EngineError
 from slime.weights.artifact import holds, read_artifact
-from slime.weights.checksum import checksum_of, checksum_of_before, weights_checksum
+from slime.weights.checksum import checksum_of, legacy_checksum, weights_checksum
 from slime.weights.digests import PIECE, NotFiniteError, digest_tensor, digest_tensors, read_digests
 from slime.weights.folders import write_weights
 from slime.weights.tensor_file import HEADER_BYTES, TensorFile
-from slime.weights.versions import is_of_before
+from slime.weights.versions import is_legacy_checksum
 
 LONG = PIECE * 3 + 7
 
@@ -89,9 +89,9 @@ def test_the_digest_covers_all_pieces_in_order() -> None:
 def test_a_folder_of_an_earlier_release_is_verified_by_its_own_checksum(tmp_path: Path) -> None:
     weights = {"model.embed_tokens.weight": torch.ones(3, 2), "lm_head.weight": torch.ones(3, 2)}
     save_file(weights, str(tmp_path / "model.safetensors"))
-    before = checksum_of_before(weights)
-    assert before == checksum_of_before({"model.embed_tokens.weight": torch.ones(3, 2)})
-    assert is_of_before(before) and not is_of_before(weights_checksum(weights))
+    before = legacy_checksum(weights)
+    assert before == legacy_checksum({"model.embed_tokens.weight": torch.ones(3, 2)})
+    assert is_legacy_checksum(before) and not is_legacy_checksum(weights_checksum(weights))
     assert holds(str(tmp_path), before) and not holds(str(tmp_path), "0" * 64)
     assert holds(str(tmp_path), weights_checksum(weights))
 

@@ -213,21 +213,21 @@ def test_a_live_version_with_a_missing_folder_is_cleared(tmp_path: Path) -> None
 def test_two_runs_do_not_share_a_folder_of_versions(tmp_path: Path) -> None:
     for _ in range(2):
         claim_folder(tmp_path / "versions", tmp_path / "first")
-    with pytest.raises(ConfigError, match=r"holds the versions of .*/first: give each run a folder"):
+    with pytest.raises(ConfigError, match=r"contains the versions of .*/first: choose another folder"):
         claim_folder(tmp_path / "versions", tmp_path / "second")
     claim_folder(tmp_path / "second" / "weights", tmp_path / "second")
 
 
 def test_an_update_does_not_wait_for_an_engine_on_a_machine_that_is_lost(tmp_path: Path) -> None:
     here, lost = FakeEngine(), FakeEngine("http://lost", fails={"info": 99, "prepare": 99, "switch": 99})
-    run = Run(tmp_path, [here, lost], patience=60.0, is_away=lambda url: url == "http://lost")
+    run = Run(tmp_path, [here, lost], patience=60.0, is_lost=lambda url: url == "http://lost")
     run.update.publish(CANDIDATE)
     assert run.versions() == [1, 0] and run.announced == [1]
 
 
 def test_an_engine_on_another_machine_is_not_sent_to_this_ones_memory(tmp_path: Path) -> None:
     here, apart = FakeEngine(), FakeEngine("http://apart")
-    run = Run(tmp_path, [here, apart], is_apart=lambda url: url == "http://apart")
+    run = Run(tmp_path, [here, apart], is_remote=lambda url: url == "http://apart")
     paths: list[str] = []
     apart.prepare = lambda path, version: (paths.append(path), FakeEngine.prepare(apart, path, version))[1]  # type: ignore[method-assign]
     run.update.publish(CANDIDATE, shared="/weights/v1")

@@ -100,10 +100,10 @@ def run_here(sections: list[str], out: Path, tiny: bool) -> int:
     """Runs these sections in this process."""
     made_do = packages.make_do()
     from claw_lab.long.gpu_check.bench import Bench
-    from slime.ray.actor_process import let_segments_grow
+    from slime.ray.actor_process import enable_expandable_segments
     from slime.utils.sdpa import without_cudnn
 
-    let_segments_grow(os.environ)
+    enable_expandable_segments(os.environ)
     without_cudnn()
     with (
         tempfile.TemporaryDirectory(prefix="gpu_check") as work,

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from slime.errors import EngineError
-from slime.weights.checksum import checksum_of_before, weights_checksum
+from slime.weights.checksum import legacy_checksum, weights_checksum
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -51,8 +51,8 @@ class AdapterDelta:
         return weights_checksum(self.tensors)
 
     @property
-    def checksum_of_before(self) -> str:
-        return checksum_of_before(self.tensors)
+    def legacy_checksum(self) -> str:
+        return legacy_checksum(self.tensors)
 
     @property
     def names(self) -> set[str]:

@@ -15,8 +15,8 @@ from slime.engines.embedded.adapters import read_adapter
 from slime.engines.embedded.model import ServedModel
 from slime.engines.embedded.reading import ReadVersion, WeightReader, WeightSet
 from slime.engines.requests import WeightsError
-from slime.weights.checksum import checksum_of_before, weights_checksum
-from slime.weights.versions import is_of_before
+from slime.weights.checksum import legacy_checksum, weights_checksum
+from slime.weights.versions import is_legacy_checksum
 
 
 class WeightStore:
@@ -104,11 +104,11 @@ class WeightStore:
 
     def holds(self, checksum: str) -> bool:
         """Returns whether the live tensors have this checksum, also in the format of an earlier release."""
-        if not is_of_before(checksum):
+        if not is_legacy_checksum(checksum):
             return self.live.checksum == checksum
         adapter = read_adapter(self.live.path)
         return checksum == (
-            checksum_of_before(self._model.tensors) if adapter is None else adapter.checksum_of_before
+            legacy_checksum(self._model.tensors) if adapter is None else adapter.legacy_checksum
         )
 
     def _confirm(self, new: ReadVersion) -> WeightSet:

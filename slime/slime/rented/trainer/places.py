@@ -18,11 +18,11 @@ from slime.weights import checkpoints
 from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,
+    activate_checkpoint,
     add_model,
     check_adapters,
     describe,
     folder_of,
-    put_into_force,
     read_meta,
     trainer_folder,
 )
@@ -148,7 +148,7 @@ def write_state(
     counted = {"rollout_id": state.rollout_id, "version": state.version, "parent": state.parent}
     describe(temporary, {**counted, "global_step": state.global_step, **extra})
     if not hold:
-        put_into_force(path)
+        activate_checkpoint(path)
     return path
 
 

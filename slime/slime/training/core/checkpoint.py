@@ -33,10 +33,10 @@ from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,
+    activate_checkpoint,
     check_adapters,
     describe,
     folder_of,
-    put_into_force,
     read_meta,
     trainer_folder,
 )
@@ -75,7 +75,7 @@ class CheckpointWriter:
             write_more: writes further files into the folder, on rank 0, before this returns.
             wait: return when the checkpoint is valid; otherwise, with `in_background`, when the tensors are
                 copied.
-            hold: return when it is complete under a hidden name; `put_into_force` makes it valid.
+            hold: return when it is complete under a hidden name; `activate_checkpoint` makes it valid.
 
         Raises:
             TrainError: the previous checkpoint could not be written in the background.
@@ -126,7 +126,7 @@ class CheckpointWriter:
         if dist.get_rank() == 0:
             describe(temporary_path(path), meta)
             if not hold:
-                put_into_force(path)
+                activate_checkpoint(path)
 
 
 def load_checkpoint(

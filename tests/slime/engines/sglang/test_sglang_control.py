@@ -156,7 +156,7 @@ NORM = "model.layers.1.input_layernorm.weight"
     ("change", "message"),
     [
         (lambda t: t.pop(NORM), "lacks 1 tensors: " + NORM),
-        (lambda t: t.update(extra=torch.zeros(2)), "has 1 tensors more: extra"),
+        (lambda t: t.update(extra=torch.zeros(2)), "has 1 additional tensors: extra"),
         (lambda t: t.update({NORM: torch.zeros(31)}), "shape"),
         (lambda t: t[NORM].fill_(float("nan")), "not finite"),
     ],

@@ -157,7 +157,7 @@ def test_weights_that_cannot_be_prepared_are_rejected_without_loading(hosted: An
     untied = save_model(tmp_path / "untied", seed=3, tie=False)
     for folder, said in (
         (tmp_path / "absent", "is not a folder"),
-        (untied, "has 1 tensors more: lm_head.weight"),
+        (untied, "has 1 additional tensors: lm_head.weight"),
     ):
         with pytest.raises(EngineControlError, match=said):
             hosted.control.prepare(str(folder), 4)

@@ -103,7 +103,7 @@ def test_a_held_checkpoint_is_valid_once_put_into_force(
     wanted = {name: tensor.clone() for name, tensor in full_state(trainer).items()}
     trainer.train(2, make_samples(3, seed=5))
     assert make_trainer().load().version == 1, "nothing has come of it yet"
-    checkpoints.put_into_force(Path(path))
+    checkpoints.activate_checkpoint(Path(path))
     restored = make_trainer()
     assert restored.load() == CheckpointState(1, 2, 1, path, global_step=1)
     found = full_state(restored)
@@ -134,7 +134,7 @@ def test_an_older_checkpoint_of_the_runs_folder_is_ignored_with_a_warning(
     trainer = make_trainer()
     paths = [trainer.save(rollout_id, version=rollout_id, parent=0) for rollout_id in (1, 2)]
     save = trainer.args.save
-    assert "goes on from checkpoint-3" in str(checkpoints.passed_over(save, paths[0]))
+    assert "continues from checkpoint-3" in str(checkpoints.passed_over(save, paths[0]))
     assert "ln -sfn checkpoint-2" in str(checkpoints.passed_over(save, paths[0]))
     assert checkpoints.passed_over(save, paths[1]) is None
     assert checkpoints.passed_over(save, None) is checkpoints.passed_over(str(tmp_path), paths[0]) is None
