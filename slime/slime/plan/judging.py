@@ -43,6 +43,6 @@ def line(args: Arguments, plan: MemoryPlan) -> str | None:
     seconds = token_seconds(judge.engine, plan.gpu, each)
     turns = 3600 * each * judge.count / (KINDS * votes * reply * seconds)
     return (
-        f"judging  about {round(turns, -1) or 1:,.0f} turns an hour: {requests} requests at a time, {KINDS * votes} a turn "
-        f"of {reply:,.0f} tokens each (half of the longest reply, which takes {max_reply * seconds:,.0f} s)"
+        f"judging  about {round(turns, -1) or 1:,.0f} turns an hour: {requests} requests at a time, {KINDS * votes} a "
+        f"turn of {reply:,.0f} tokens each (half of the longest reply, which takes {max_reply * seconds:,.0f} s)"
     )

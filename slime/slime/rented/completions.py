@@ -3,12 +3,12 @@
     python -m slime.engines.launch --backend completions --rented-url http://HOST:8000/v1 --rented-model NAME \\
       --model-path FOLDER --port 30010
 
-Ids of an answer are read where servers are known to put them:
+Ids of an answer are read from the fields of known servers:
 
     vLLM      choices[0].token_ids, with "return_token_ids"; log-probs in choices[0].logprobs.token_logprobs
     others    choices[0].raw_output.completion_token_ids, with "raw_output"; logprobs.content[].logprob
 
-An endpoint that returns none is refused when the engine starts: re-tokenised text can differ from the sampled ids.
+An endpoint that returns no ids is rejected when the engine starts: re-tokenised text can differ from the sampled ids.
 Variables: COMPLETIONS_API_KEY, sent as a bearer token.
 """
 
@@ -44,9 +44,9 @@ NO_IDS = (
     "{url} returns no token ids for {model!r}, which training needs: use a server that returns them, such as vLLM, or "
     "use this one only as a judge"
 )
-ASKED_FOR_IDS = {"return_token_ids": True, "raw_output": True}
+ID_REQUEST_FIELDS = {"return_token_ids": True, "raw_output": True}
 """Request fields that make servers return ids; servers ignore unknown fields."""
-TRAINS_NOT = "{url} can only sample, not train: use it only for serving, or rent a service that can train"
+CANNOT_TRAIN = "{url} can only sample, not train: use it only for serving, or rent a service that can train"
 
 
 class CompletionsService:
@@ -81,7 +81,7 @@ class CompletionsService:
 
     def sampler(self, address: str | None) -> Sampler:
         if address is not None:
-            raise ServiceRefuses(TRAINS_NOT.format(url=self.settings.url))
+            raise ServiceRefuses(CANNOT_TRAIN.format(url=self.settings.url))
         return self.client
 
     def load(self, address: str | None) -> None:
@@ -94,7 +94,7 @@ class CompletionsService:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise ConfigError(TRAINS_NOT.format(url=self.settings.url))
+        raise ConfigError(CANNOT_TRAIN.format(url=self.settings.url))
 
 
 class CompletionsSampler:
@@ -171,7 +171,7 @@ def ids_of(choice: Fields) -> list[int] | None:
 
 
 def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
-    """Returns the log-probs of an answer's tokens; `first_known`: false if the prompt is echoed, because its first
+    """Returns the log-probs of an answer's tokens; `first_known`: False if the prompt is echoed, because its first
     token has none."""
     log_probs = choice.get("logprobs") or {}
     content = log_probs.get("content")

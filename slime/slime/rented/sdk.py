@@ -46,24 +46,24 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
 
-    def submit(self, asked: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop)
+    def submit(self, pending: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(pending, self._loop)
 
 
-Wanted = TypeVar("Wanted")
+Converted = TypeVar("Converted")
 Reduction = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True)
-class ShapedPending(Generic[Wanted]):
+class ShapedPending(Generic[Converted]):
     """A future of the SDK, with the function that converts its result."""
 
-    asked: Any
-    make: Callable[[Any], Wanted]
+    pending: Any
+    make: Callable[[Any], Converted]
 
-    def result(self) -> Wanted:
+    def result(self) -> Converted:
         with failures_translated():
-            return self.make(self.asked.result())
+            return self.make(self.pending.result())
 
 
 class ShapedTrained:
@@ -94,10 +94,10 @@ class ShapedTrained:
             data.append(self.datum(one.ids, logprobs=one.log_probs, advantages=advantages))
         config = {"clip_low_threshold": clip[0], "clip_high_threshold": clip[1]}
         with failures_translated():
-            asked = self.client.forward_backward(
+            pending = self.client.forward_backward(
                 data, loss, None if loss == "importance_sampling" else config
             )
-            return ShapedPending(asked, log_probs_of)
+            return ShapedPending(pending, log_probs_of)
 
     def step(self, adam: AdamStep) -> ShapedPending[dict[str, float]]:
         params = self.types.AdamParams(
@@ -134,7 +134,7 @@ def log_probs_of(output: Any) -> list[list[float]]:
     return [[float(value) for value in one["logprobs"].data] for one in output.loss_fn_outputs]
 
 
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 USER = "user"
@@ -190,11 +190,11 @@ def failures_translated() -> Iterator[None]:
         raise translated(error) from error
 
 
-def then(source: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
+def then(source: Future[Result], make: Callable[[Result], Converted]) -> Future[Converted]:
     """Returns a future of `make(result)`; errors are translated."""
-    result: Future[Wanted] = Future()
+    result: Future[Converted] = Future()
 
-    def done(ended: Future[Given]) -> None:
+    def done(ended: Future[Result]) -> None:
         if not result.set_running_or_notify_cancel():
             return
         try:

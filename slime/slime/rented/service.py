@@ -25,7 +25,7 @@ class ServiceAway(EngineError):
 
 
 class ServiceForgot(ServiceAway):
-    """The service has lost what the request refers to, such as weights before its restart."""
+    """The service has lost the object of the request, such as weights after a restart."""
 
 
 class ServiceRefuses(EngineError):
@@ -126,7 +126,7 @@ class Trained(Protocol):
         """Accumulates the gradient of one of LOSSES, summed over predictions times advantages, without any averaging.
         With r = exp(present - given log-prob):
 
-            importance_sampling   -r A, whose gradient is -A where the given log-probs are the present ones
+            importance_sampling   -r A, whose gradient is -A if given and present log-probs are equal
             ppo                   max(-r A, -clip(r) A)
             cispo                 -clip(r) A log-prob, without a gradient through clip(r)
 
@@ -170,7 +170,7 @@ class Service(Protocol):
         ...
 
     def sampler(self, address: str | None) -> Sampler:
-        """Returns a sampler for saved weights; None: for the base model."""
+        """Returns a sampler for the weights saved at `address`; None: for the base model."""
         ...
 
     def load(self, address: str | None) -> None:

@@ -14,7 +14,9 @@ class RentedAnswer:
     """The response to one request; `snapshot` is cumulative.
 
     Args:
-        version: weight version that answers; later calls of `add` may give another one.
+        version: weight version that answers; later calls of `add` may have another one.
+
+    Attributes:
         prompt_log_probs: [N - 1] of the prompt's ids except the first, if requested.
     """
 
@@ -31,10 +33,10 @@ class RentedAnswer:
     def add(self, sampled: Sampled, most: int, folder: ModelFolder, version: int) -> None:
         """Appends sampled tokens, up to the one that completes a stop string; `most`: token limit of the whole
         answer."""
-        self._take(sampled, most, folder)
+        self._append(sampled, most, folder)
         self.version, self._ends[version] = version, len(self.ids)
 
-    def _take(self, sampled: Sampled, most: int, folder: ModelFolder) -> None:
+    def _append(self, sampled: Sampled, most: int, folder: ModelFolder) -> None:
         stops = self._request.sampling_params.stop
         if stops and (stopped := self._stopped(sampled, stops, folder)) is not None:
             count, word = stopped

@@ -16,16 +16,15 @@ from slime.rented.service import Sampler, ServiceAway, ServiceForgot, ServiceRef
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
+FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0  # seconds
 SLOW = 30.0  # seconds without an answer until a warning is logged
-REFUSALS = 2
+MAX_REJECTIONS = 2
 """A sampler may be rejected because the service has forgotten it. If a new one is rejected too, the request is
 invalid. If the service has forgotten the new one too, it has lost the weights."""
 
 
 class Outage:
-    """Tracks whether the service answers, over all requests of an engine; logs the start and the end of an outage
-    once."""
+    """Tracks whether the service answers, over all requests of an engine. Logs the start and the end of each outage."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -42,8 +41,7 @@ class Outage:
 
 
 class Superseded(Exception):
-    """The service cannot serve a version any more, and another one is live: services may lose weights during an
-    outage."""
+    """The service can no longer serve a version, and another one is live. Services may lose weights during an outage."""
 
 
 async def asked(
@@ -52,13 +50,13 @@ async def asked(
     outage: Outage,
     is_superseded: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Returns the service's answer with a version; retries for as long as the service is unavailable.
+    """Returns the service's answer with a version; retries while the service is unavailable.
 
     Raises:
         ServiceRefuses: the request is invalid.
         Superseded: another version should answer instead.
     """
-    pause, refusals, forgotten = FIRST_PAUSE, 0, 0
+    pause, rejections, forgotten = FIRST_PAUSE, 0, 0
     while True:
         sampler: Sampler | None = None
         try:
@@ -68,17 +66,17 @@ async def asked(
             version.forgotten = False
             return answer
         except ServiceRefuses:
-            refusals += 1
-            if refusals >= REFUSALS:
+            rejections += 1
+            if rejections >= MAX_REJECTIONS:
                 raise
         except ServiceAway as error:
             outage.begins(error)
             forgotten += isinstance(error, ServiceForgot)
-            version.forgotten = forgotten >= REFUSALS
+            version.forgotten = forgotten >= MAX_REJECTIONS
             await asyncio.sleep(pause)
             if is_superseded():
                 raise Superseded from error
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
         if sampler is not None:
             version.connect_again(sampler)
 
@@ -100,19 +98,19 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = asyncio.Condition()
-        self._under_way = 0
+        self._running = 0
         self._loading = False
 
     @asynccontextmanager
     async def question(self) -> AsyncIterator[None]:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._loading)
-            self._under_way += 1
+            self._running += 1
         try:
             yield
         finally:
             async with self._changed:
-                self._under_way -= 1
+                self._running -= 1
                 self._changed.notify_all()
 
     @asynccontextmanager
@@ -121,7 +119,7 @@ class Turns:
             await self._changed.wait_for(lambda: not self._loading)
             self._loading = True
             try:
-                await self._changed.wait_for(lambda: not self._under_way)
+                await self._changed.wait_for(lambda: not self._running)
             except BaseException:
                 self._loading = False
                 self._changed.notify_all()

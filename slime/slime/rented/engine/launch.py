@@ -38,14 +38,14 @@ class RentedEngineArguments:
 
     model_path: str = flag(REQUIRED, "folder of tokenizer and configuration")
     rented_service: str = flag(REQUIRED, "client of the service", unit="module:class")
-    rented_model: str = flag("", "the base model's name there; default: --model-path")
+    rented_model: str = flag("", "name of the base model at the service; default: --model-path")
     rented_url: str = flag("", "base URL of the service; default: its own")
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(30010, "port to listen on")
     weights_file: str | None = flag(
         None, "file that names the live version; without one, the base model is served", unit="JSON"
     )
-    context_length: int | None = flag(None, "most tokens of prompt and answer; default: the model's")
+    context_length: int | None = flag(None, "maximum tokens of prompt and answer; default: the model's")
     max_running_requests: int = flag(64, "concurrent requests")
     rented_stream_tokens: int = flag(0, "tokens per request to the service; 0: the whole answer")
     usage_file: str | None = flag(None, "file that counts tokens", unit="JSON")
@@ -53,7 +53,7 @@ class RentedEngineArguments:
     log_level: str = flag("warning", "lowest logged level", choices=("debug", "info", "warning", "error"))
 
     @property
-    def model_there(self) -> str:
+    def remote_model(self) -> str:
         """Returns the base model's name at the service."""
         return self.rented_model or self.model_path
 
@@ -61,7 +61,7 @@ class RentedEngineArguments:
 async def serve(args: RentedEngineArguments) -> None:
     """Serves until a signal arrives. Raises ConfigError, and OSError if the port is in use."""
     folder = ModelFolder.read(args.model_path, args.context_length)
-    settings = ServiceSettings(args.model_there, args.rented_url)
+    settings = ServiceSettings(args.remote_model, args.rented_url)
     service = connect(args.rented_service, settings)
     meter = Meter(Path(args.usage_file) if args.usage_file else None, args.usage_role)
     with bind(args.host, args.port) as listener:
@@ -113,8 +113,8 @@ def launch(argv: list[str]) -> int:
 
 
 TEXT = "user: What is 2 + 3? assistant: 2 + 3 = 5. user: What is 2 + 4? assistant: 2 + 4 = 6. user: What is 2 + 5?"
-LEAST = 2.0
-"""Least difference, in nats a token, between the log-prob of a text and of its tokens in random order."""
+MIN_DIFFERENCE = 2.0
+"""Minimum difference, in nats per token, between the log-prob of a text and of its tokens in random order."""
 
 
 def check_tokenizer(sampler: Sampler, folder: ModelFolder) -> int:
@@ -129,7 +129,7 @@ def check_tokenizer(sampler: Sampler, folder: ModelFolder) -> int:
     ids: list[int] = folder.tokenizer.encode(TEXT).ids
     mixed = random.Random(0).sample(ids, len(ids))
     text, noise = (sum(sampler.log_probs(asked).result()) / (len(ids) - 1) for asked in (ids, mixed))
-    if text - noise < LEAST:
+    if text - noise < MIN_DIFFERENCE:
         raise ConfigError(
             f"the tokenizer in {folder.path} does not belong to the model at the service: the model's log-prob of plain "
             f"text is {text:.1f} nats a token, of the same tokens in random order {noise:.1f}; set --model-path to the "

@@ -15,7 +15,7 @@ from slime.errors import ConfigError
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """Facts read from a model folder; `tokenizer` is None if it has no tokenizer.json."""
+    """Values read from a model folder; `tokenizer` is None if it has no tokenizer.json."""
 
     path: str
     limits: ModelLimits

@@ -44,7 +44,7 @@ class RentedServer:
 
     Args:
         chunk: tokens requested at a time, so that an answer streams; 0: the whole answer at once.
-        most_running: most concurrent requests at the service; others wait.
+        most_running: maximum concurrent requests at the service; others wait.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class RentedServer:
         """Requests the next tokens from the service, and before them the prompt's log-probs if requested."""
         params = body.sampling_params
 
-        def gone() -> bool:
+        def is_superseded() -> bool:
             return self.versions.live is not version
 
         if body.return_logprob and body.logprob_start_len >= 0 and not answer.ids and len(prompt) > 1:
             answer.prompt_log_probs = await asked(
-                version, lambda sampler: sampler.log_probs(prompt), self.outage, gone
+                version, lambda sampler: sampler.log_probs(prompt), self.outage, is_superseded
             )
             self.meter.add(prefill=len(prompt))
         if not most:
@@ -175,7 +175,7 @@ class RentedServer:
             stop_ids=tuple(sorted(stops)),
             seed=params.seed if params.seed is not None else params.sampling_seed,
         )
-        sampled = await asked(version, lambda sampler: sampler.sample(sampling), self.outage, gone)
+        sampled = await asked(version, lambda sampler: sampler.sample(sampling), self.outage, is_superseded)
         self.meter.add(prefill=len(sampling.prompt), sample=len(sampled.ids))
         answer.add(sampled, most, self.folder, version.number)
 
@@ -221,16 +221,16 @@ class RentedServer:
                 f"version {body.version} is not loaded, and the service can sample from only one version at a time"
             )
         try:
-            answers = await asyncio.gather(*(self._tried(version, ids, body) for ids in body.prompts))
+            answers = await asyncio.gather(*(self._try(version, ids, body) for ids in body.prompts))
         except ServiceRefuses as error:
             raise WeightsError(f"the service rejected version {body.version}: {error}") from error
         return WIRE.answer({"success": True, "message": "tried", "answers": answers})
 
-    async def _tried(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
-        room = self.folder.limits.new_tokens(len(prompt), None)
-        room = min(body.max_new_tokens, self.folder.limits.context_length - len(prompt)) if room else 0
+    async def _try(self, version: RentedVersion, prompt: list[int], body: TryRequest) -> dict[str, Any]:
+        max_new = self.folder.limits.new_tokens(len(prompt), None)
+        max_new = min(body.max_new_tokens, self.folder.limits.context_length - len(prompt)) if max_new else 0
         sampling = SamplingRequest(
-            prompt, room, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids))
+            prompt, max_new, temperature=body.temperature, stop_ids=tuple(sorted(self.folder.stop_ids))
         )
         async with self.places:
             sampled = await asked(version, lambda sampler: sampler.sample(sampling), self.outage)
@@ -243,7 +243,7 @@ class RentedServer:
         return WIRE.answer({"success": True, "message": "the model is not on this machine"})
 
     async def health(self, request: Request) -> Response:
-        """Reports healthy even while the service is away, since restarting this process would not bring it back."""
+        """Reports healthy even while the service is unavailable, because restarting this process would not help."""
         return WIRE.answer({"status": "ok" if self.outage.since is None else "the service does not answer"})
 
     async def model_info(self, request: Request) -> Response:
@@ -280,13 +280,13 @@ async def _events(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], No
 
 
 def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[int], int]:
-    """Returns the prompt's ids, and the most new ones that the answer may have.
+    """Returns the prompt's ids, and the maximum number of new ones.
 
     Raises:
         RequestError: an option that services do not support, or a prompt that is too long.
     """
     params = request.sampling_params
-    lacking = {
+    unsupported = {
         "lora_path": request.lora_path is not None,
         "top_logprobs_num": request.top_logprobs_num > 0,
         "token_ids_logprob": bool(request.token_ids_logprob),
@@ -295,7 +295,7 @@ def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[i
         "sampling_params.frequency_penalty, presence_penalty, repetition_penalty, logit_bias": params.changes_logits,
         "sampling_params.stop without a tokenizer.json": bool(params.stop) and folder.tokenizer is None,
     }
-    for name, requested in lacking.items():
+    for name, requested in unsupported.items():
         if requested:
             raise RequestError(f"{name}: rented models do not support it; remove it from the request")
     if request.input_logprob_temperature != 1.0:

@@ -27,18 +27,18 @@ class RentedVersion:
         self.number, self.folder, self.weights = number, folder, weights
         self._service = service
         self._sampler: Sampler | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def sampler(self) -> Sampler:
         """Returns the sampler; connects at the first call. Raises ServiceAway, ServiceRefuses."""
-        with self._turn:
+        with self._lock:
             if self._sampler is None:
                 self._sampler = self._service.sampler(self.weights.sampler)
             return self._sampler
 
     def connect_again(self, failed: Sampler) -> None:
         """Makes the next request connect again, unless another one has reconnected meanwhile."""
-        with self._turn:
+        with self._lock:
             if self._sampler is failed:
                 self._sampler = None
 
@@ -54,7 +54,7 @@ class RentedVersions:
     def load(self, folder: str, number: int) -> None:
         """Loads the first version. Raises ServiceAway, WeightsError."""
         version = self._open(folder, number)
-        self._bring(version)
+        self._load_if_exclusive(version)
         self.live = version
 
     def prepare(self, folder: str, number: int) -> RentedVersion:
@@ -77,7 +77,7 @@ class RentedVersions:
             if self.live.number == number:
                 return self.live
             raise WeightsError(f"version {number} is not prepared; version {self.live.number} is live")
-        self._bring(prepared)
+        self._load_if_exclusive(prepared)
         self.live, self._prepared = prepared, None
         return self.live
 
@@ -93,7 +93,7 @@ class RentedVersions:
                 return version
         raise WeightsError(f"weight_version {number} is neither prepared nor live")
 
-    def _bring(self, version: RentedVersion) -> None:
+    def _load_if_exclusive(self, version: RentedVersion) -> None:
         if self.service.exclusive:
             try:
                 self.service.load(version.weights.sampler)

@@ -54,11 +54,11 @@ class RentedLearner(Learner[RentedModel]):
         self.model, self.adam = model, adam
         self.measured: dict[str, float] = {}
         self.one_pass: OnePass | None = None
-        self._under_way: list[Callable[[], object]] = []
+        self._pending: list[Callable[[], object]] = []
 
     def clear(self) -> None:
-        """Does nothing: a step clears the gradient, and a gradient that was not applied is lost with the trainer."""
-        self._under_way.clear()
+        """Discards pending requests. A step clears the gradient; one that was not applied is lost with the trainer."""
+        self._pending.clear()
 
     def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
         """Sends all packs in one forward and one backward request, or in one request if the service computes the
@@ -66,9 +66,9 @@ class RentedLearner(Learner[RentedModel]):
         if self.one_pass is not None:
             self._in_one_pass(self.one_pass, packs, loss_of)
             return
-        known = [number for number, packed in enumerate(packs) if not packed.is_filler]
-        sequences = [ids_of(packs[number]) for number in known]
-        log_probs = dict(zip(known, self.model.forward(sequences) if sequences else [], strict=True))
+        numbers = [number for number, packed in enumerate(packs) if not packed.is_filler]
+        sequences = [ids_of(packs[number]) for number in numbers]
+        log_probs = dict(zip(numbers, self.model.forward(sequences) if sequences else [], strict=True))
         batch = []
         for number, packed in enumerate(packs):
             leaf = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
@@ -83,17 +83,17 @@ class RentedLearner(Learner[RentedModel]):
             batch.append(TrainingSequence(ids_of(packed), log_probs[number], advantages))
         self.send("importance_sampling", UNBOUNDED, batch)
 
-    def _in_one_pass(self, asked: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
+    def _in_one_pass(self, one_pass: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
         """Lets the service compute the loss; it is computed here too, only for metrics."""
-        known = [number for number, packed in enumerate(packs) if not packed.is_filler]
+        numbers = [number for number, packed in enumerate(packs) if not packed.is_filler]
         batch = [
             TrainingSequence(
                 ids_of(packs[number]),
-                *(over_sequence(packs[number], x) for x in asked.terms(number, packs[number])),
+                *(over_sequence(packs[number], x) for x in one_pass.terms(number, packs[number])),
             )
-            for number in known
+            for number in numbers
         ]
-        log_probs = dict(zip(known, self.send(asked.loss, asked.clip, batch)(), strict=True))
+        log_probs = dict(zip(numbers, self.send(one_pass.loss, one_pass.clip, batch)(), strict=True))
         with torch.no_grad():
             for number, packed in enumerate(packs):
                 values = torch.zeros(1) if packed.is_filler else at_targets(packed, log_probs[number])
@@ -107,7 +107,7 @@ class RentedLearner(Learner[RentedModel]):
             return list
         pending = self.model.adapter.policy_gradient(loss, clip, batch)
         self.model.meter.add(train=sum(len(one.ids) for one in batch))
-        self._under_way.append(pending.result)
+        self._pending.append(pending.result)
         return pending.result
 
     def add_up(self, sums: dict[str, float]) -> dict[str, float]:
@@ -121,15 +121,17 @@ class RentedLearner(Learner[RentedModel]):
 
     def update(self, rate: float) -> None:
         """Sends the optimizer step right after the backward pass; returns when both are done."""
-        if not self._under_way:
+        if not self._pending:
             return
-        moved = self.model.adapter.step(replace(self.adam, learning_rate=rate))
-        for wait in self._under_way:
+        step = self.model.adapter.step(replace(self.adam, learning_rate=rate))
+        for wait in self._pending:
             wait()
-        self.measured = moved.result()
+        self.measured = step.result()
 
     def move(self) -> None:
         raise NotImplementedError("`update` moves the weights and sets the rate in one request")
 
     def part(self, prefix: str = "", steps: int = 0) -> Part:
-        raise NotImplementedError("the service keeps weights and optimizer: a checkpoint holds their address")
+        raise NotImplementedError(
+            "the service keeps weights and optimizer: a checkpoint contains their address"
+        )

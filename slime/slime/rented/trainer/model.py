@@ -31,7 +31,7 @@ class RentedModel:
         self.trained: Trained | None = None
         self._base: Sampler | None = None
         self._on_base = False
-        self._asked: dict[Ids, Future[list[float]]] = {}
+        self._pending: dict[Ids, Future[list[float]]] = {}
 
     def eval(self) -> None:
         """Does nothing: the service controls dropout."""
@@ -82,14 +82,14 @@ class RentedModel:
 
     def of_base(self, ids: Sequence[int]) -> list[float]:
         """Returns log-probs [N - 1] under the base model. Raises ServiceRefuses."""
-        asked = self._asked.get(tuple(ids))
-        if asked is not None:
+        pending = self._pending.get(tuple(ids))
+        if pending is not None:
             try:
-                return asked.result()
+                return pending.result()
             except ServiceRefuses:
                 raise
-            except Exception:  # unavailable just then: it is retried below
-                self._asked.pop(tuple(ids), None)
+            except Exception:  # the service was unavailable; the request is retried below
+                self._pending.pop(tuple(ids), None)
         return with_retries(lambda: self.ask_base(ids).result(), self.forget_base)
 
     def ask_base(self, ids: Sequence[int]) -> Future[list[float]]:
@@ -103,16 +103,16 @@ class RentedModel:
         """Makes the next request to the base model connect again."""
         self._base = None
 
-    def ask_ahead(self, sequences: Sequence[Sequence[int]]) -> None:
+    def request_base(self, sequences: Sequence[Sequence[int]]) -> None:
         """Starts all requests to the base model at once; `of_base` then returns their results."""
         for ids in dict.fromkeys(tuple(ids) for ids in sequences):
-            self._asked[ids] = self.ask_base(ids)
+            self._pending[ids] = self.ask_base(ids)
 
     def forget_answers(self) -> None:
-        self._asked.clear()
+        self._pending.clear()
 
 
-LACKING = "a service returns only the log-probs of sampled tokens, but this loss needs {what}"
+NOT_AVAILABLE = "a service returns only the log-probs of sampled tokens, but this loss needs {what}"
 
 
 class OwnTokens:
@@ -127,20 +127,20 @@ class OwnTokens:
 
     def log_probs(self, ids: Tensor) -> Tensor:
         if ids is not self.targets and not torch.equal(ids, self.targets):
-            raise TrainError(LACKING.format(what="log-probs of other tokens"))
+            raise TrainError(NOT_AVAILABLE.format(what="log-probs of other tokens"))
         return self.values
 
     def logsumexp(self) -> Tensor:
-        raise TrainError(LACKING.format(what="the normaliser"))
+        raise TrainError(NOT_AVAILABLE.format(what="the normaliser"))
 
     def entropy(self) -> Tensor:
-        raise TrainError(LACKING.format(what="the entropy"))
+        raise TrainError(NOT_AVAILABLE.format(what="the entropy"))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        raise TrainError(LACKING.format(what="the most likely ids"))
+        raise TrainError(NOT_AVAILABLE.format(what="the most likely ids"))
 
     def guided(self, plain: OwnTokens, strength: float) -> OwnTokens:
-        raise TrainError(LACKING.format(what="the whole distribution of the teacher"))
+        raise TrainError(NOT_AVAILABLE.format(what="the whole distribution of the teacher"))
 
 
 def ids_of(packed: PackedBatch) -> list[int]:

@@ -40,7 +40,7 @@ class RentedPlaces:
 
     def __init__(self, model: RentedModel, name: str, save: str) -> None:
         self.model, self.name, self.save_dir = model, name, save
-        self.kept = 0
+        self.save_count = 0
         self.moved = False
 
     def load(self, otherwise: str | None, address: str, lora: dict[str, Any] | None) -> CheckpointState:
@@ -82,8 +82,8 @@ class RentedPlaces:
 
     def keep(self) -> str:
         """Saves weights and optimizer; returns their address."""
-        self.kept += 1
-        return self.model.adapter.save_state(f"kept_{self.kept:06d}").result()
+        self.save_count += 1
+        return self.model.adapter.save_state(f"kept_{self.save_count:06d}").result()
 
     def export(self, folder: Path, version: int, steps: int) -> str:
         """Records a version in a folder; before the first step of a new adapter, the version is the base model.
@@ -96,8 +96,8 @@ class RentedPlaces:
         return checksum
 
     def keeps(self, folder: Path) -> bool:
-        """Returns whether the service still has the version recorded in a folder; a service with a single set of
-        weights is not asked."""
+        """Returns whether the service still has the version recorded in a folder; True without a
+        request if the service has a single set of weights."""
         service, address = self.model.service, read_version(folder).sampler
         if service.exclusive or address is None:
             return True
@@ -112,7 +112,7 @@ class RentedPlaces:
         self, state: CheckpointState, extra: dict[str, Any], weights: Path | None, hold: bool = False
     ) -> str:
         """Writes a checkpoint of the adapter; `weights`: folder of the same version for sampling; `hold`: it becomes
-        valid only when it is put into force."""
+        valid only after `activate_checkpoint`."""
         address = self.model.adapter.save_state(
             f"step_{state.rollout_id + 1:06d}_v{state.version:06d}"
         ).result()
@@ -137,7 +137,7 @@ def write_state(
     Args:
         extra: added to `meta.json`.
         weights: folder whose files become part of it.
-        hold: write it completely under a hidden name; it becomes valid when it is put into force.
+        hold: write it completely under a hidden name; it becomes valid after `activate_checkpoint`.
     """
     path = folder_of(save, state.rollout_id)
     temporary = fresh_folder(path)
@@ -145,8 +145,8 @@ def write_state(
     write_text(temporary / TRAINER / FILE, json.dumps({"state": address}))
     if weights is not None:
         add_model(temporary, weights)
-    counted = {"rollout_id": state.rollout_id, "version": state.version, "parent": state.parent}
-    describe(temporary, {**counted, "global_step": state.global_step, **extra})
+    counters = {"rollout_id": state.rollout_id, "version": state.version, "parent": state.parent}
+    describe(temporary, {**counters, "global_step": state.global_step, **extra})
     if not hold:
         activate_checkpoint(path)
     return path

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds
+FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds
 
 
 def with_retries(ask: Callable[[], T], before_again: Callable[[], None] = lambda: None) -> T:
@@ -25,7 +25,7 @@ def with_retries(ask: Callable[[], T], before_again: Callable[[], None] = lambda
 
     Raises:
         ServiceRefuses: the request's content is rejected.
-        ServiceForgot: it has lost what the request refers to.
+        ServiceForgot: the service has lost the object of the request.
     """
     pause, since = FIRST_PAUSE, 0.0
     while True:
@@ -38,7 +38,7 @@ def with_retries(ask: Callable[[], T], before_again: Callable[[], None] = lambda
                 since = time.monotonic()
                 logger.warning("the service does not answer, training waits: %s", error)
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
             before_again()
             continue
         if since:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 ENTROPY = "entropy"
 """A metric of every loss that a rented model cannot provide; flags that train on it are rejected."""
-NOT_HERE = "the weights are at the service, not on this machine"
+NOT_LOCAL = "the weights are at the service, not on this machine"
 
 
 class RentedTrainer(Trainer):
@@ -72,21 +72,21 @@ class RentedTrainer(Trainer):
         return RentedLearner(model, adam)
 
     def load_critic(self) -> NoReturn:
-        raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; use grpo")
+        raise ConfigError("--advantage-estimator ppo needs a critic, which services do not support; use grpo")
 
     def load_frozen(self, folder: str) -> NoReturn:
         raise ConfigError(
-            f"{folder} cannot be the teacher or reference of a rented model, only its own base (--teacher-model base)"
+            f"{folder} cannot be the teacher or reference of a rented model, only its own base can (--teacher-model base)"
         )
 
     def weights_part(self, model: object, prefix: str) -> NoReturn:
-        raise NotImplementedError(NOT_HERE)
+        raise NotImplementedError(NOT_LOCAL)
 
     def whole_weights(self, dtype: torch.dtype | None) -> Weights:
-        raise NotImplementedError(NOT_HERE)
+        raise NotImplementedError(NOT_LOCAL)
 
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
-        raise NotImplementedError(NOT_HERE)
+        raise NotImplementedError(NOT_LOCAL)
 
     def add_up(self, values: Tensor) -> Tensor:
         return values
@@ -120,7 +120,7 @@ class RentedTrainer(Trainer):
         return self.places.keeps(Path(folder))
 
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
-        return "", NOT_HERE
+        return "", NOT_LOCAL
 
     @loses_trainer
     def save(
@@ -132,8 +132,8 @@ class RentedTrainer(Trainer):
         wait: bool = True,
         hold: bool = False,
     ) -> str:
-        """Saves weights and optimizer at the service; records the address in the checkpoint. `hold`: it becomes valid
-        when it is put into force."""
+        """Saves weights and optimizer at the service; records the address in the checkpoint. `hold`: it becomes
+        valid after `activate_checkpoint`."""
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
             "hf_checkpoint": self.args.hf_checkpoint,
@@ -157,9 +157,9 @@ class RentedTrainer(Trainer):
         """Like `Trainer.train`. A sample that the service rejects for the teacher or reference is dropped and
         counted."""
         check_samples(samples, self.vocabulary)
-        if following := next((s for s in samples if s.divergence is not None), None):
+        if unsupported := next((s for s in samples if s.divergence is not None), None):
             raise DataError(
-                f"sample {following.index!r} has divergence {following.divergence!r}, which needs a teacher's most "
+                f"sample {unsupported.index!r} has divergence {unsupported.divergence!r}, which needs a teacher's most "
                 "likely ids; a service returns only the log-probs of sampled tokens"
             )
         kept, failed = self._ask_base(samples)
@@ -168,8 +168,8 @@ class RentedTrainer(Trainer):
         finally:
             self.model.forget_answers()
         metrics["teacher_failed"] = float(failed)
-        warm = sum(sample.temperature != 1.0 for sample in samples)
-        metrics["other_temperature"] = warm / max(len(samples), 1)
+        other_temperatures = sum(sample.temperature != 1.0 for sample in samples)
+        metrics["other_temperature"] = other_temperatures / max(len(samples), 1)
         self.model.meter.flush()
         return metrics | spent(self.args.run_dir, self.args.rented_prices, self.args.rented_model)
 
@@ -181,19 +181,19 @@ class RentedTrainer(Trainer):
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns the log-probs of every response token under the current weights, in one request."""
         check_samples(samples, self.vocabulary)
-        asked = [sample.tokens for sample in samples if sample.response_length]
-        results = iter(with_retries(lambda: self.model.forward(asked)) if asked else [])
+        sequences = [sample.tokens for sample in samples if sample.response_length]
+        results = iter(with_retries(lambda: self.model.forward(sequences)) if sequences else [])
         return [next(results)[-n:] if (n := sample.response_length) else [] for sample in samples]
 
     def _ask_base(self, samples: Sequence[Sample]) -> tuple[list[Sample], int]:
         """Requests all base-model log-probs at once; returns the samples, with failed ones masked from training, and
         the number of failures."""
         questions = [self._questions(sample) for sample in samples]
-        self.model.ask_ahead([ids for asked in questions for ids in asked])
+        self.model.request_base([ids for sequences in questions for ids in sequences])
         kept, failed = list(samples), 0
-        for i, asked in enumerate(questions):
+        for i, sequences in enumerate(questions):
             try:
-                for ids in asked:
+                for ids in sequences:
                     self.model.of_base(ids)
             except ServiceRefuses as error:
                 failed += 1
@@ -208,10 +208,10 @@ class RentedTrainer(Trainer):
     def _questions(self, sample: Sample) -> list[list[int]]:
         if not sample.effective_response_length:
             return []
-        asked = [sample.tokens] if self.reference is not None else []
+        sequences = [sample.tokens] if self.reference is not None else []
         if self.teacher is not None and self.args.teacher_model == "base":
-            asked += self.teacher.prompts(sample)
-        return asked
+            sequences += self.teacher.prompts(sample)
+        return sequences
 
     def _step(self, number: int, step: Step, data: TrainBatch, mismatch: Any, where: str) -> dict[str, float]:
         loss, args = self.args.rented_loss, self.args
