@@ -1,4 +1,4 @@
-"""Checks of an environment's answers: an invalid one counts as an unavailable environment."""
+"""Checks values returned by an environment. An invalid value counts as an unavailable environment."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def checked_start(value: object) -> Start:
 
 def checked_observation(value: object) -> Observation:
     """Returns the checked observation. Raises EnvironmentAway."""
-    seen = _of(value, Observation, "step of the environment")
-    if not _messages(seen.messages):
+    observation = _of(value, Observation, "step of the environment")
+    if not _messages(observation.messages):
         raise EnvironmentAway(
-            f"step of the environment must return a list of messages, got {seen.messages!r:.80}"
+            f"step of the environment must return a list of messages, got {observation.messages!r:.80}"
         )
-    if seen.step_score is None:
-        return seen
-    return replace(seen, step_score=_number(seen.step_score, "the score of a step"))
+    if observation.step_score is None:
+        return observation
+    return replace(observation, step_score=_number(observation.step_score, "the score of a step"))
 
 
-def checked_outcome(value: object, giver: str = "evaluate of the environment") -> Outcome:
+def checked_outcome(value: object, source: str = "evaluate of the environment") -> Outcome:
     """Returns the checked outcome. Raises EnvironmentAway."""
-    outcome = _of(value, Outcome, giver)
+    outcome = _of(value, Outcome, source)
     if not isinstance(outcome.details, Mapping):
         raise EnvironmentAway(f"the details of an outcome must be a mapping, got {outcome.details!r:.80}")
     solved = _number(outcome.solved, "the field solved of an outcome")
     return replace(outcome, score=_number(outcome.score, "the score of an outcome"), solved=bool(solved))
 
 
-def _of(value: object, kind: type[Answer], giver: str) -> Answer:
+def _of(value: object, kind: type[Answer], source: str) -> Answer:
     if not isinstance(value, kind):
-        raise EnvironmentAway(f"{giver} must return an object of class {kind.__name__}, got {value!r:.80}")
+        raise EnvironmentAway(f"{source} must return an object of class {kind.__name__}, got {value!r:.80}")
     return value
 
 

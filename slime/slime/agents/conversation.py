@@ -1,4 +1,4 @@
-"""A conversation as token ids: sampled ids are kept, and only other text is encoded."""
+"""A conversation as token ids: sampled ids stay unchanged, and only other text is encoded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from slime.vision.place import ImagePlace, behind
 
 Placed = Callable[[list[int], Sequence[Message]], tuple[list[int], list[ImagePlace]]]
 _ANSWER = "the answer so far"
-_ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": _ANSWER}]
+_EXAMPLE = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": _ANSWER}]
 
 
 def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
-    """Returns ids of the first messages and tools, up to where the model writes [T]."""
+    """Returns the ids of the first messages and tools [T]; the model's answer follows them."""
     tools = [tool.spec() for tool in start.tools]
     return tokenizer.encode(tokenizer.render(start.messages, tools, answer_next=True))
 
@@ -25,19 +25,19 @@ def opening(tokenizer: ChatTokenizer, start: Start) -> list[int]:
 def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[int]:
     """Returns the ids between the end of one answer and the start of the next [T], by the model's template.
 
-    The template renders `messages` after a fixed answer, and the part after its end is used. So an answer is never
-    encoded again.
+    The template renders `messages` after a fixed answer, and only the part after that answer is used, so that sampled
+    answers are never encoded again.
 
     Raises:
         DataError: the template does not end an answer with the token that ends sampling.
     """
     end_of_answer = _ANSWER + tokenizer.eos_token
-    _, between, behind = tokenizer.render([*_ASKED, *messages], answer_next=True).partition(end_of_answer)
-    if not between:
+    _, end, rest = tokenizer.render([*_EXAMPLE, *messages], answer_next=True).partition(end_of_answer)
+    if not end:
         raise DataError(
             f"the chat template does not end an answer with {tokenizer.eos_token}, so its ids cannot be continued"
         )
-    return tokenizer.encode(behind)
+    return tokenizer.encode(rest)
 
 
 def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int], list[ImagePlace]]:
@@ -62,14 +62,14 @@ class Conversation:
     """The ids that the model sees. They only grow, unless observations are folded or pictures removed.
 
     Attributes:
-        length: response tokens of the whole so far, as if nothing were folded.
+        length: response tokens so far, without folding.
 
     Args:
         placed: reads the pictures of rendered messages (`GenerateState.placed`).
 
     Raises:
-        ConfigError: pictures, but a model without vision.
-        DataError: a value that is not a picture.
+        ConfigError: a message has pictures, but the model has no vision.
+        DataError: a value is not a picture.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:
@@ -84,8 +84,8 @@ class Conversation:
 
     def ids(self) -> list[int]:
         """Returns ids [T]."""
-        behind = (part for exchange in self.exchanges for part in (exchange.sampled, exchange.shown))
-        return [*self.opening, *(token for part in behind for token in part)]
+        parts = (part for exchange in self.exchanges for part in (exchange.sampled, exchange.shown))
+        return [*self.opening, *(token for part in parts for token in part)]
 
     def images(self) -> list[ImagePlace]:
         """Returns the places of images among `ids`."""
@@ -110,8 +110,8 @@ class Conversation:
     def fold(self, most: int) -> None:
         """Folds observations, oldest first and never the newest, until at most `most` ids are left.
 
-        A folded observation keeps its messages, their roles and the template's markup; of each the content becomes
-        "[N characters left out]", and of pictures "[image left out]". The model's answers stay unchanged.
+        A folded observation keeps its messages, their roles and the template's markup. Text content is replaced by
+        "[N characters left out]", a picture by "[image left out]". The model's answers stay unchanged.
         """
         for exchange in self.exchanges[:-1]:
             if len(self.ids()) <= most:

@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """Of one episode.
+    """Limits and options of one episode.
 
     Attributes:
-        turns: answers of the model.
-        parse_errors: calls in a row that cannot be made, after which the episode is cut off.
+        turns: maximum answers of the model.
+        parse_errors: consecutive invalid calls after which the episode is truncated.
         step_coef: weight of the scores of steps in the reward; None: --prm-step-coef.
-        pictures: how many the model still sees, the newest ones; older ones are left out (`Conversation.keep_pictures`),
-            which needs one sample a turn. None: all of them.
+        pictures: number of newest pictures in the prompt; older ones are removed (`Conversation.keep_pictures`), which
+            needs one sample a turn. None: all.
         context: the action when the context is full. "stop": the episode ends as truncated. "fold": old observations
             are folded first (`Conversation.fold`), which needs one sample a turn.
     """
@@ -59,8 +59,8 @@ class StepJudging:
 
 @dataclass
 class Episode:
-    """Plays one episode and records the model's tokens, log-probs and weight versions as sampled, and the
-    environment's text with mask 0. The model ends its turns.
+    """Runs one episode. Records the model's tokens, log-probs and weight versions as sampled, and the environment's
+    text with mask 0.
 
     Nothing is truncated: if the context is full, the episode ends, or old observations are folded as a whole. A parse
     error is reported to the model, counted, and trained on like any other turn.
@@ -84,11 +84,11 @@ class Episode:
     ended_by: str = "environment"
 
     async def run(self, task: Task) -> Sample | list[Sample]:
-        """Returns the finished sample with its reward, or one a turn; an aborted one without.
+        """Returns the finished sample with its reward, or one sample a turn. An aborted sample has no reward.
 
         Raises:
             EngineRefused: the first prompt does not fit the context.
-            EngineAway, EnvironmentAway: no answer came; the sample must be begun again.
+            EngineAway, EnvironmentAway: engine or environment did not answer; the sample must be started again.
         """
         state = GenerateState.of(self.args)
         start = checked_start(await self.environment.reset(task))
@@ -111,23 +111,23 @@ class Episode:
     async def _play(self, state: GenerateState, conversation: Conversation, task: Task, start: Start) -> None:
         errors_in_a_row = 0
         while True:
-            turn = await self._sampled(state, conversation)
+            turn = await self._sample(state, conversation)
             self.turns.append(turn)
             self.scores.append(None)
             if turn.sampled.status is not SampleStatus.COMPLETED:
                 full = self._room(conversation) <= turn.sampled.response_length
                 self.ended_by = "context" if full else "answer"
                 return
-            seen = await self._acted(turn, start, self._text(state, turn.sampled))
+            observation = await self._act(turn, start, self._text(state, turn.sampled))
             assert turn.step is not None
             errors_in_a_row = errors_in_a_row + 1 if turn.step.error else 0
-            self.scores[-1] = seen.step_score
-            if seen.step_score is None:
+            self.scores[-1] = observation.step_score
+            if observation.step_score is None:
                 self._judge(task, turn)
-            if seen.done:
+            if observation.done:
                 return
             ids = turn.sampled.tokens[turn.sampled.prompt_length :]
-            turn.shown = await _read(seen.messages, conversation.add, ids, seen.messages)
+            turn.shown = await _read(observation.messages, conversation.add, ids, observation.messages)
             if self.limits.pictures is not None:
                 conversation.keep_pictures(self.limits.pictures)
             if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
@@ -142,29 +142,29 @@ class Episode:
                 turn.sampled.status = SampleStatus.TRUNCATED
                 return
 
-    async def _acted(self, turn: Turn, start: Start, text: str) -> Observation:
+    async def _act(self, turn: Turn, start: Start, text: str) -> Observation:
         try:
             action = Action(text, self.format.calls(text, start.tools))
         except CallError as error:
             self.parse_errors += 1
-            seen = Observation(self.format.complaint(error))
-            turn.step = Step(text, (), tuple(seen.messages), str(error))
-            return seen
-        seen = checked_observation(await self.environment.step(action))
-        turn.step = Step(text, action.calls, tuple(seen.messages))
-        return seen
+            observation = Observation(self.format.complaint(error))
+            turn.step = Step(text, (), tuple(observation.messages), str(error))
+            return observation
+        observation = checked_observation(await self.environment.step(action))
+        turn.step = Step(text, action.calls, tuple(observation.messages))
+        return observation
 
     def _judge(self, task: Task, turn: Turn) -> None:
-        """Asks the judge about a step while the episode continues."""
+        """Requests a judge's verdict on a step while the episode continues."""
         if self.judging is None:
             return
         steps = [one.step for one in self.turns if one.step is not None]
         messages = self.judging.prompt(task, steps)
         if messages is not None:
-            asked = self.judging.judge.verdict(len(self.turns) - 1, messages)
-            turn.judging = asyncio.create_task(asked)
+            verdict = self.judging.judge.verdict(len(self.turns) - 1, messages)
+            turn.judging = asyncio.create_task(verdict)
 
-    async def _sampled(self, state: GenerateState, conversation: Conversation) -> Turn:
+    async def _sample(self, state: GenerateState, conversation: Conversation) -> Turn:
         """Samples one answer of the model."""
         images = conversation.images()
         answer = Sample(index=self.sample.index, tokens=conversation.ids(), images=images)
@@ -240,12 +240,12 @@ async def _read(messages: object, function: Callable[P, T], *args: P.args, **opt
 
 @dataclass(frozen=True)
 class EpisodeReward:
-    """The mean of `steps` is `total`, if there are any.
+    """Rewards of one episode; `total` is the mean of `steps`, if there are any.
 
     Attributes:
-        total: of the whole episode.
-        steps: of each step.
-        step_mean: mean score of the steps that have one; None if none has.
+        total: reward of the whole episode.
+        steps: reward of each step.
+        step_mean: mean score of the steps with a score; None if there are none.
     """
 
     total: float
@@ -254,8 +254,8 @@ class EpisodeReward:
 
 
 def compose(outcome: float, scores: Sequence[float | None], coef: float) -> EpisodeReward:
-    """Combines outcome and step scores. A step without a score, for example without a judge's answer, counts as the
-    mean of the others, so it is neutral."""
+    """Combines outcome and step scores. A step without a score, for example without a judge's answer, gets
+    the mean of the others, which is neutral."""
     known = [score for score in scores if score is not None]
     mean = sum(known) / len(known) if known else None
     neutral = mean or 0.0

@@ -45,16 +45,16 @@ def agent(
     and metadata. An interrupted episode is started again.
 
     Args:
-        parallel: episodes at a time in this process.
-        attempts: environments that are tried where one is away. After the last the sample fails: slime counts that,
-            puts its group back, and trains on none of it.
-        format: of the model's calls; by default that of Qwen and Hermes.
+        parallel: concurrent episodes in this process.
+        attempts: maximum number of environments if they are unavailable. After the last one the sample fails: slime
+            counts the failure, requeues the group, and does not train on it.
+        format: format of the model's calls; by default that of Qwen and Hermes.
         per_turn: one sample a turn instead of one for the whole trajectory.
-        step_prompt: with --prm-enable, what the judge is asked about a step. Steps that the environment scores itself
+        step_prompt: with --prm-enable, returns the judge's prompt for a step. Steps that the environment scores itself
             are not judged, nor are those of evaluations.
 
     Raises:
-        ConfigError: observations are to be folded, or pictures left out, and one sample is to hold the whole trajectory.
+        ConfigError: the limits fold observations or remove pictures, which needs `per_turn`.
     """
     limits = limits or EpisodeLimits()
     if not per_turn and (limits.context == "fold" or limits.pictures is not None):
@@ -62,22 +62,22 @@ def agent(
         raise ConfigError(
             f"EpisodeLimits({name}) changes earlier prompts, so it needs agent(..., per_turn=True)"
         )
-    places = asyncio.Semaphore(parallel)
+    slots = asyncio.Semaphore(parallel)
 
     async def generate(
         args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
     ) -> Sample | list[Sample]:
         task = Task(sample.prompt, sample.label, sample.metadata)
         judging = StepJudging(StepJudge.of(args), step_prompt) if args.prm_enable and not evaluation else None
-        async with places:
+        async with slots:
             for attempt in range(1, attempts + 1):
-                begun = fresh(sample)
-                begun.metadata["environments_away"] = attempt - 1
+                started = fresh(sample)
+                started.metadata["environments_away"] = attempt - 1
                 environment = make_environment()
                 try:
                     calls = format or CallFormat()
                     episode = Episode(
-                        args, begun, sampling_params, environment, limits, calls, per_turn, judging
+                        args, started, sampling_params, environment, limits, calls, per_turn, judging
                     )
                     return await episode.run(task)
                 except EnvironmentAway as error:

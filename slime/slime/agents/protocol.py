@@ -16,7 +16,7 @@ class Task:
 
     Attributes:
         prompt: a text, or the first messages.
-        label: the right answer, for the environment alone.
+        label: the correct answer, which only the environment sees.
     """
 
     prompt: str | list[Message]
@@ -57,8 +57,8 @@ class Action:
     """One turn of the model.
 
     Attributes:
-        text: as sampled, special tokens included, without the one that ends the turn.
-        calls: what it calls; none: a final answer.
+        text: the sampled text with its special tokens, except the one that ends the turn.
+        calls: its tool calls; empty for a final answer.
     """
 
     text: str
@@ -67,12 +67,12 @@ class Action:
 
 @dataclass(frozen=True)
 class Observation:
-    """An answer of the environment.
+    """The environment's response to an action.
 
     Attributes:
-        messages: shown to the model next.
-        done: the episode has ended, and messages are not shown.
-        step_score: of the action, for step rewards; None for none.
+        messages: messages for the model's next turn.
+        done: whether the episode has ended; the messages are not shown then.
+        step_score: score of the action, for step rewards; None if it has none.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -85,9 +85,9 @@ class Step:
     """One turn and its observation, as a judge of steps sees them.
 
     Attributes:
-        text, calls: of the action.
-        shown: what the environment answered.
-        error: why a call could not be made, None if it could.
+        text, calls: text and calls of the action.
+        shown: messages of the environment.
+        error: the reason why a call is invalid; None if all are valid.
     """
 
     text: str
@@ -102,7 +102,7 @@ class Outcome:
 
     Attributes:
         score: the reward.
-        solved: what pass rates count.
+        solved: whether the task counts as solved in pass rates.
         details: numbers and texts for logs.
     """
 
@@ -113,7 +113,7 @@ class Outcome:
 
 class Environment(Protocol):
     """The environment of one episode. Any method may raise `EnvironmentAway` for a failure that the agent did not
-    cause: the episode is then tried again in a new environment, without an invented reward."""
+    cause: the episode is then retried in a new environment."""
 
     async def reset(self, task: Task) -> Start: ...
 

@@ -22,7 +22,7 @@ class PythonTool:
     """One episode's interpreter. An episode without tool calls starts no sandbox.
 
     Args:
-        seconds: of one call.
+        seconds: time-out of one call.
     """
 
     def __init__(self, limits: Limits | None = None, seconds: float = 10.0) -> None:

@@ -28,12 +28,12 @@ class SeenTurn:
     """One answer of the model, and the observation after it.
 
     Attributes:
-        ids, log_probs: of the answer [R].
-        prompt_ids: all that the model saw before it.
-        versions: of the weights that wrote it.
-        text, shown: the answer without the token that ends it; what the environment showed, "" at the end.
-        score, judge: of the step, and the judge's verdict on it; None without.
-        advantage: mean over the answer's trained tokens, where the trainer's records of that rollout are still there.
+        ids, log_probs: ids and log-probs of the answer [R].
+        prompt_ids: all ids before the answer.
+        versions: versions of the weights that sampled it.
+        text, shown: the answer without its end token; the observation after it, "" at the end.
+        score, judge: score of the step, and the judge's verdict; None if there is none.
+        advantage: mean over the answer's trained tokens; None if the trainer's records of the rollout are missing.
     """
 
     prompt_ids: list[int]
@@ -70,8 +70,8 @@ def read_run(run_dir: Path, rollout: str | None = None) -> Iterator[SeenTrajecto
     """Yields the trajectories of a run, oldest first; optionally only of one rollout.
 
     Raises:
-        ConfigError: the run recorded none, or none of that rollout, or its model's tokenizer is missing.
-        DataError: a file without samples.
+        ConfigError: the run has no recorded trajectories, or none of that rollout, or its tokenizer is missing.
+        DataError: a file has no samples.
     """
     arguments = read_arguments(run_dir)
     pattern = arguments.get("save_debug_rollout_data")
@@ -105,7 +105,7 @@ def _files(pattern: str) -> list[tuple[str, Path]]:
 
 
 def _advantages(run_dir: Path, rollout: str) -> dict[str, list[list[float | None]]]:
-    """Returns by sample index one list [R] for each sample, in order."""
+    """Returns the advantages [R] of each sample, by sample index."""
     path = run_dir / TOKEN_RECORDS / f"rollout-{rollout:0>6}.jsonl"
     advantages: dict[str, list[list[float | None]]] = defaultdict(list)
     for row in json_lines(path) if path.is_file() else []:

@@ -80,16 +80,17 @@ def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = N
     rows = json_lines(path) if path.is_file() else []
     trained = {row["step"]: row for row in rows if "rollout/batch_size" in row}
     first, last = evaluations[0], evaluations[-1]
-    again = len(evaluations) > 1
+    has_second = len(evaluations) > 1
     return {
         "pass_at_1_before": _rounded(first.pass_at(1).value),
-        "pass_at_1_after": _rounded(last.pass_at(1).value) if again else None,
+        "pass_at_1_after": _rounded(last.pass_at(1).value) if has_second else None,
         "held_out_tasks": last.tasks,
-        "tool_use_after": _rounded(last.tool_use) if again else None,
+        "tool_use_after": _rounded(last.tool_use) if has_second else None,
         "episodes": int(
             sum(row.get("rollout/trajectories", row["rollout/batch_size"]) for row in trained.values())
         ),
-        "infra_failures": int(sum(_away(row) for row in trained.values())) + _away_in_evaluations(run_dir),
+        "infra_failures": int(sum(_failures(row) for row in trained.values()))
+        + _failures_in_evaluations(run_dir),
         "seconds": round(_duration(rows) if seconds is None else seconds, 1),
     }
 
@@ -99,13 +100,13 @@ def closing_line(run_dir: Path | str, dataset: str | None = None, seconds: float
     return json.dumps(summary(Path(run_dir), dataset, seconds))
 
 
-def _away(row: dict[str, Any]) -> float:
+def _failures(row: dict[str, Any]) -> float:
     replaced: float = row.get(f"rollout/episode/{AWAY}") or 0.0
     lost: float = row.get("rollout/error_cat/environment") or 0.0
     return replaced + lost
 
 
-def _away_in_evaluations(run_dir: Path) -> int:
+def _failures_in_evaluations(run_dir: Path) -> int:
     rows = json_lines(run_dir / EVALUATIONS)
     return sum(int(row.get(AWAY, 0)) + (row["success"] is None) for row in rows)
 
@@ -113,8 +114,8 @@ def _away_in_evaluations(run_dir: Path) -> int:
 def _duration(rows: Sequence[dict[str, Any]]) -> float:
     if not rows:
         return 0.0
-    begun = rows[0]["time"] - sum(rows[0].get(name) or 0.0 for name in _SECONDS)
-    return float(rows[-1]["time"] - begun)
+    start = rows[0]["time"] - sum(rows[0].get(name) or 0.0 for name in _SECONDS)
+    return float(rows[-1]["time"] - start)
 
 
 def _rounded(value: float) -> float | None:

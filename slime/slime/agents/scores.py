@@ -3,7 +3,7 @@
 A task's pass@k is the unbiased estimate from its n attempts (`pass_rate.pass_at_k`), that of a data set the mean over
 tasks. The interval is Wilson's at 95 % with the number of tasks as its count. An estimate of one task lies between 0
 and 1, so its variance is at most p (1 - p): the interval is right for one attempt a task, and never too narrow for
-several. Attempts that infrastructure failed are excluded and counted.
+several. Attempts that failed because of infrastructure are excluded and counted.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Evaluation:
     """One evaluation of one data set.
 
     Attributes:
-        rollout_id: rollouts trained on before it.
-        attempts: of the task that has most.
+        rollout_id: number of rollouts trained before it.
+        attempts: largest number of attempts of a task.
         failed: attempts lost to infrastructure.
         solved: for each task with a known attempt, its attempts and how many of them solved it.
         tool_use: share of known attempts that called a tool.
-        steps: mean turns of them.
+        steps: mean number of turns of known attempts.
     """
 
     dataset: str

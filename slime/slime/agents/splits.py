@@ -24,7 +24,7 @@ SEED, SHARE = "agents-v1", 0.2
 
 @dataclass(frozen=True)
 class Split:
-    """Names of tasks, sorted; no name is in both."""
+    """Sorted names of tasks; no name is in both parts."""
 
     train: tuple[str, ...]
     held_out: tuple[str, ...]
@@ -60,8 +60,8 @@ def split_rows(
     parts = split(names, share, seed)
     held_out = set(parts.held_out)
     sides: tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]] = [], []
-    for row, its in zip(rows, names, strict=True):
-        sides[its in held_out].append(row)
+    for row, task in zip(rows, names, strict=True):
+        sides[task in held_out].append(row)
     return *sides, parts
 
 

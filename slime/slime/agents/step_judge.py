@@ -29,14 +29,14 @@ KEPT = 1000  # characters at a reply's end that are stored with its vote
 
 
 class StepJudge:
-    """One for all episodes of a process, so that --prm-concurrency limits all of them together."""
+    """The judge of all episodes of a process, so that --prm-concurrency limits their total."""
 
     _known: dict[str, StepJudge] = {}  # noqa: RUF012
     _lock = threading.Lock()
 
     def __init__(self, args: GenerationSide, model: JudgeModel) -> None:
         self.args, self.model = args, model
-        self.places = asyncio.Semaphore(args.prm_concurrency)
+        self.slots = asyncio.Semaphore(args.prm_concurrency)
 
     @classmethod
     def of(cls, args: GenerationSide) -> StepJudge:
@@ -51,14 +51,14 @@ class StepJudge:
 
         Returns:
             {"status", "step_index", "scores", "valid_scores", "valid_vote_count", "mean_score", "votes"}. The status is
-            ok, invalid_result (no vote is 1 or -1) or exception (no vote came back), mean_score None unless it is ok.
+            ok, invalid_result (no vote is 1 or -1) or exception (no reply). mean_score is None unless the status is ok.
         """
         seeds = [self.args.rollout_seed * 1000 + vote for vote in range(self.args.prm_m)]
         votes = await asyncio.gather(*(self._vote(messages, seed & 0x7FFFFFFF) for seed in seeds))
         valid = [vote["score"] for vote in votes if vote["score"]]
-        came = any(vote["ok"] for vote in votes)
+        has_reply = any(vote["ok"] for vote in votes)
         return {
-            "status": "ok" if valid else "invalid_result" if came else "exception",
+            "status": "ok" if valid else "invalid_result" if has_reply else "exception",
             "step_index": step_index,
             "scores": [vote["score"] for vote in votes],
             "valid_scores": valid,
@@ -70,7 +70,7 @@ class StepJudge:
     async def _vote(self, messages: list[Message], seed: int) -> dict[str, Any]:
         """Returns a vote; `score` is 1 or -1, 0 for a reply with neither, None if there was no reply (`ok` is
         false)."""
-        async with self.places:
+        async with self.slots:
             began = time.monotonic()
             try:
                 async with asyncio.timeout(self.args.prm_timeout):
@@ -88,7 +88,7 @@ def _vote_of(score: int | None, began: float, text: str, ok: bool) -> dict[str, 
 
 JUDGE_ENGINE = "judge_engine"
 TRIES, PAUSE = 3, 0.5  # attempts of an API request; seconds before the second, doubled before the third
-AGAIN = (408, 425, 429, 500, 502, 503, 504)
+RETRY_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
 
 class JudgeModel(Protocol):
@@ -156,21 +156,21 @@ class ChatJudge:
             "max_tokens": self.args.prm_max_new_tokens,
             "seed": seed,
         }
-        trouble = ""
+        reason = ""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(PAUSE * 2 ** (attempt - 1))
             try:
                 answer = await self.client.post(self.url, json=body)
             except httpx.TransportError as error:
-                trouble = f"{type(error).__name__} {error}".strip()
+                reason = f"{type(error).__name__} {error}".strip()
                 continue
             if answer.status_code == 200:
                 return _text(answer)
-            trouble = f"status {answer.status_code}: {answer.text[:200]}"
-            if answer.status_code not in AGAIN:
+            reason = f"status {answer.status_code}: {answer.text[:200]}"
+            if answer.status_code not in RETRY_STATUS:
                 break
-        raise RewardError(f"{self.url}: {trouble}")
+        raise RewardError(f"{self.url}: {reason}")
 
 
 def _text(answer: httpx.Response) -> str:

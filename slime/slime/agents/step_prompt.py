@@ -11,8 +11,8 @@ from slime.rollout.rm_hub.answers import last_boxed
 StepPrompt = Callable[[Task, Sequence[Step]], "list[Message] | None"]
 """Returns the messages that ask about the last of the steps so far; None: do not judge this step."""
 
-LONGEST = 2000
-"""Most characters of one text of the judged step; of earlier ones a quarter."""
+MAX_CHARACTERS = 2000
+"""Maximum characters of one text of the judged step; texts of earlier steps have a quarter."""
 _RULE = (
     "You judge one step of an agent that works on a task in several steps. A step is good (1) if its action is valid, "
     "serves the task, and what came back shows that it brought the agent forward. Else it is bad (-1). Judge this step "
@@ -26,16 +26,16 @@ def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
     *before, now = steps
     places = sorted({*range(len(before))[:2], *range(len(before))[-2:]})
     parts = [f"# Task\n{_task(task)}"]
-    parts += [f"# Step {place + 1}\n{_step_text(before[place], LONGEST // 4)}" for place in places]
-    parts.append(f"# The step to judge: step {len(steps)}\n{_step_text(now, LONGEST)}")
+    parts += [f"# Step {place + 1}\n{_step_text(before[place], MAX_CHARACTERS // 4)}" for place in places]
+    parts.append(f"# The step to judge: step {len(steps)}\n{_step_text(now, MAX_CHARACTERS)}")
     return [{"role": "system", "content": _RULE}, {"role": "user", "content": "\n\n".join(parts)}]
 
 
 def _task(task: Task) -> str:
     if isinstance(task.prompt, str):
-        return shortened(task.prompt, 2 * LONGEST)
+        return shortened(task.prompt, 2 * MAX_CHARACTERS)
     lines = [f"{message.get('role')}: {message.get('content')}" for message in task.prompt]
-    return shortened("\n".join(lines), 2 * LONGEST)
+    return shortened("\n".join(lines), 2 * MAX_CHARACTERS)
 
 
 def _step_text(step: Step, most: int) -> str:

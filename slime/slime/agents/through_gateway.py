@@ -39,10 +39,10 @@ class SessionEndpoint:
     """The connection of a harness to the model.
 
     Attributes:
-        base_url: for an OpenAI client; it names the session, so a harness that can set no headers works too.
-        api_key: of the gateway; "none" where it asks for none.
-        headers: to be sent with each request: session, task, group, and that an environment rewards it.
-        sampling: temperature, top_p and max_tokens of this rollout, for the harness to send.
+        base_url: base URL for an OpenAI client. It contains the session, for harnesses that cannot set headers.
+        api_key: key of the gateway; "none" if it requires none.
+        headers: headers of each request: session, task, group, and that an environment rewards it.
+        sampling: temperature, top_p and max_tokens that the harness must send.
     """
 
     base_url: str
@@ -72,24 +72,24 @@ def through_gateway(
 
     Args:
         api_key: a client's key.
-        admin_key: of /admin/trajectories; default: what a gateway of this run keeps in the run folder, else none,
-            which a gateway without keys of the same user on this machine needs.
+        admin_key: key for /admin/trajectories. By default that of a gateway in the run folder, else none, which is
+            accepted by a gateway without keys of the same user on this machine.
         parallel, attempts: as in `agent`; a harness that raises EnvironmentAway, a gateway that does not answer, and a
-            session without one turn to train on are tried again.
-        per_turn: one sample a turn. Without it so is a session whose prompts do not continue each other id by id, such as
-            one of a harness that rewrites its history; all others are one sample.
+            session without a trainable turn are retried.
+        per_turn: one sample a turn. Otherwise a session is one sample, unless its prompts do not continue each other
+            id by id, for example because the harness rewrites its history.
     """
-    places = asyncio.Semaphore(parallel)
+    slots = asyncio.Semaphore(parallel)
 
     async def generate(
         args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]
     ) -> Sample | list[Sample]:
         task = Task(sample.prompt, sample.label, sample.metadata)
-        async with places:
+        async with slots:
             for attempt in range(1, attempts + 1):
                 session = f"slime-{uuid.uuid4().hex}"
-                begun = fresh(sample)
-                begun.metadata |= {"environments_away": attempt - 1, "session": session}
+                started = fresh(sample)
+                started.metadata |= {"environments_away": attempt - 1, "session": session}
                 try:
                     endpoint = _endpoint(url, session, sample, api_key, sampling_params)
                     outcome = checked_outcome(await harness(endpoint, task), "the harness")
@@ -97,7 +97,7 @@ def through_gateway(
                     if key is None and args.run_dir:
                         key = await asyncio.to_thread(known_key, url, [Path(args.run_dir)])
                     turns = await _read(url, session, key)
-                    return _finished(begun, turns, outcome, per_turn)
+                    return _finished(started, turns, outcome, per_turn)
                 except (EnvironmentAway, httpx.TransportError) as error:
                     logger.warning("attempt %d for sample %s failed: %s", attempt, sample.index, error)
                     if attempt == attempts:
@@ -152,17 +152,17 @@ def _turn(row: Mapping[str, Any]) -> Turn:
 
 
 def _finished(
-    begun: Sample, turns: Sequence[Turn], outcome: Outcome, per_turn: bool
+    started: Sample, turns: Sequence[Turn], outcome: Outcome, per_turn: bool
 ) -> Sample | list[Sample]:
     whole = not per_turn and _continue_each_other(turns)
     numbers: dict[str, Any] = {**outcome.details, "turns": len(turns)}
     if whole:
-        numbers["spans"] = as_one(begun, turns)
-    samples = [begun] if whole else one_each(begun, turns)
+        numbers["spans"] = as_one(started, turns)
+    samples = [started] if whole else one_each(started, turns)
     for sample in samples:
         sample.reward = {"score": outcome.score, "acc": float(outcome.solved)}
         sample.metadata["episode"] = dict(numbers)
-    return begun if whole else samples
+    return started if whole else samples
 
 
 def _continue_each_other(turns: Sequence[Turn]) -> bool:

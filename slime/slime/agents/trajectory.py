@@ -17,7 +17,7 @@ class Turn:
 
     Attributes:
         sampled: the prompt ids; the answer's ids, log-probs and weight versions.
-        step: the answer as text, its calls, and what the environment answered; None while it is not known.
+        step: the answer as text, its calls, and the environment's observation; None until it is known.
         shown: ids between this answer and the next [T].
         judging: the pending verdict of the judge.
     """
@@ -46,16 +46,16 @@ def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
 
 
 def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
-    """Returns one sample a turn: its prompt and the sampled response. They belong to the same trajectory."""
+    """Returns one sample for each turn, with its prompt and sampled response; all belong to the same trajectory."""
     samples = []
     for number, turn in enumerate(turns):
-        made = fresh(sample)
-        made.tokens = turn.sampled.tokens[: turn.sampled.prompt_length]
-        _append(made, turn.sampled)
-        made.status, made.temperature = turn.sampled.status, turn.sampled.temperature
-        made.images = list(turn.sampled.images)
-        made.metadata["turn"] = number
-        samples.append(made)
+        turn_sample = fresh(sample)
+        turn_sample.tokens = turn.sampled.tokens[: turn.sampled.prompt_length]
+        _append(turn_sample, turn.sampled)
+        turn_sample.status, turn_sample.temperature = turn.sampled.status, turn.sampled.temperature
+        turn_sample.images = list(turn.sampled.images)
+        turn_sample.metadata["turn"] = number
+        samples.append(turn_sample)
     return samples
 
 

@@ -76,7 +76,7 @@ class View:
     sample: str | None = flag(None, "index of one sample")
     solved: bool | None = flag(None, "only solved, or only unsolved tasks")
     list: bool = flag(False, "print one line per trajectory")
-    most: int = flag(10, "most trajectories shown in full")
+    most: int = flag(10, "maximum number of trajectories shown in full")
     atif: Path | None = flag(
         None, "write trajectories in Harbor's format to this folder instead", unit="path"
     )
@@ -91,7 +91,7 @@ def chosen(args: View) -> Iterator[SeenTrajectory]:
 
 
 def export(args: View, folder: Path) -> int:
-    """Writes each as an ATIF file; returns their number."""
+    """Writes each selected trajectory as an ATIF file; returns their number."""
     model = Path(read_arguments(args.run)["hf_checkpoint"]).name
     folder.mkdir(parents=True, exist_ok=True)
     names = set()

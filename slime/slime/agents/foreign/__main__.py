@@ -27,28 +27,30 @@ class Rows:
 
     environments: str = flag(REQUIRED, "instance of VerifiersEnvironments: file.py:NAME", positional=True)
     first: int = flag(0, "number of the first task")
-    count: int = flag(1000, "most tasks")
+    count: int = flag(1000, "maximum number of tasks")
     out: Path = flag(REQUIRED, "output file")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     flags = parse(Rows, argv, "python -m slime.agents.foreign", __doc__)
     try:
-        made = load_attr(flags.environments)
-        if not isinstance(made, VerifiersEnvironments):
-            raise ConfigError(f"{flags.environments} is a {type(made).__name__}, not VerifiersEnvironments")
-        rows = asyncio.run(_rows(made, flags.first, flags.count))
+        environments = load_attr(flags.environments)
+        if not isinstance(environments, VerifiersEnvironments):
+            raise ConfigError(
+                f"{flags.environments} is a {type(environments).__name__}, not VerifiersEnvironments"
+            )
+        rows = asyncio.run(_rows(environments, flags.first, flags.count))
     except (ConfigError, EnvironmentAway) as error:
         sys.exit(f"python -m slime.agents.foreign: {error}")
     write_text(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
     print(f"{len(rows)} tasks in {flags.out}")
 
 
-async def _rows(made: VerifiersEnvironments, first: int, count: int) -> list[dict[str, Any]]:
+async def _rows(environments: VerifiersEnvironments, first: int, count: int) -> list[dict[str, Any]]:
     try:
-        return await made.rows(first, count)
+        return await environments.rows(first, count)
     finally:
-        await made.worker.close()
+        await environments.worker.close()
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ WRONG_ACTION = ("VALIDATION_ERROR", "INVALID_JSON")
 class OpenEnvEnvironment:
     """One session of a server, over its WebSocket: `agent(lambda: OpenEnvEnvironment("http://127.0.0.1:8000"))`.
 
-    The model sees the task's prompt and what reset observes, and acts by calling the tool `act` with the server's action.
-    An answer without a call ends the episode. Arguments of reset come from the metadata's `openenv_reset`.
+    The model sees the task's prompt and the observation of reset, and acts by calling the tool `act` with the server's
+    action. An answer without a call ends the episode. Arguments of reset come from the metadata's `openenv_reset`.
 
     A server allows as many sessions as its `max_concurrent_envs`; a full one is an `EnvironmentAway`.
 
     Args:
-        url: of the server.
-        solved_at: the sum of rewards from which a task counts as solved.
-        seconds: in which an answer must come.
+        url: address of the server.
+        solved_at: sum of rewards from which a task counts as solved.
+        seconds: time-out of a response.
     """
 
     def __init__(self, url: str, solved_at: float = 1.0, seconds: float = 120.0) -> None:
@@ -46,21 +46,21 @@ class OpenEnvEnvironment:
             self.socket = await self.http.ws_connect(f"{self.url.replace('http', 'ws', 1)}/ws")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
             raise EnvironmentAway(f"{self.url}: {type(error).__name__} {error}") from error
-        seen = await self._asked("reset", dict(task.metadata.get("openenv_reset") or {}))
+        result = await self._request("reset", dict(task.metadata.get("openenv_reset") or {}))
         tool = Tool("act", str(schema.get("description") or "Acts in the environment."), schema)
         first = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
-        return Start([*first, _message("user", seen)], (tool,))
+        return Start([*first, _message("user", result)], (tool,))
 
     async def step(self, action: Action) -> Observation:
         """Carries out the calls of a turn in order, until one ends the episode."""
         shown, score = [], 0.0
         for call in action.calls:
-            seen = await self._asked("step", call.arguments)
-            reward = float(seen.get("reward") or 0.0)
+            result = await self._request("step", call.arguments)
+            reward = float(result.get("reward") or 0.0)
             self.rewards.append(reward)
             score += reward
-            shown.append(_message("tool", seen))
-            if seen.get("done"):
+            shown.append(_message("tool", result))
+            if result.get("done"):
                 return Observation(shown, done=True, step_score=score)
         return Observation(shown, done=not action.calls, step_score=score if action.calls else None)
 
@@ -74,7 +74,7 @@ class OpenEnvEnvironment:
         if self.http is not None:
             await self.http.close()
 
-    async def _asked(self, kind: str, data: Mapping[str, Any]) -> Json:
+    async def _request(self, kind: str, data: Mapping[str, Any]) -> Json:
         """Returns the observation, or the server's message if it rejects the action. Raises EnvironmentAway."""
         if self.socket is None:
             raise EnvironmentAway("the environment was used before its reset")
@@ -95,8 +95,8 @@ class OpenEnvEnvironment:
             raise EnvironmentAway(f"{self.url}: {type(error).__name__} {error}") from error
 
 
-def _message(role: str, seen: Json) -> Message:
-    observation = seen["observation"]
+def _message(role: str, result: Json) -> Message:
+    observation = result["observation"]
     return {
         "role": role,
         "content": observation

@@ -20,11 +20,11 @@ class VerifiersEnvironments:
 
     Args:
         env: verifiers' configuration of an environment, such as {"taskset": {"id": "textarena", "game": "Hangman-v0"}}.
-        python: the program of the environment in which verifiers and the taskset are installed.
-        harness: verifiers' configuration of the harness of agents that name none; by default a chat loop in the worker.
+        python: path of the Python in whose environment verifiers and the taskset are installed.
+        harness: verifiers' configuration of the default harness of agents; by default a chat loop in the worker.
         solved_at: the reward from which a task counts as solved.
-        environment: variables of the process; it gets no others but PATH, HOME and the like.
-        seconds: in which verifiers must answer a turn.
+        environment: variables of the process, in addition to PATH, HOME and the like.
+        seconds: time-out of verifiers' answer to a turn.
 
     Raises:
         ConfigError: there is no such Python, or no verifiers 0.4 in it.
@@ -53,7 +53,7 @@ class VerifiersEnvironments:
         return ForeignEnvironment(self.worker)
 
     async def rows(self, first: int, count: int) -> list[dict[str, Any]]:
-        """Returns rows for --prompt-data; `prompt` is only for people, an episode is created from the metadata.
+        """Returns rows for --prompt-data. `prompt` is only for display; an episode is created from the metadata.
 
         Raises:
             ConfigError, EnvironmentAway: the taskset cannot be loaded.

@@ -30,10 +30,10 @@ class Worker:
 
     Args:
         kind: the module `KIND_side.py` of `side/`.
-        python: the program in whose environment the package is installed.
-        options: of the kind; must be JSON.
-        environment: variables of the process in addition to PATH, HOME and the like; keys of the run do not reach it.
-        seconds: in which an answer must come.
+        python: path of the Python in whose environment the package is installed.
+        options: options of the kind, which must be JSON.
+        environment: variables of the process in addition to PATH, HOME and the like; it does not receive the run's keys.
+        seconds: time-out of a response.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Worker:
         """Returns the running process.
 
         Raises:
-            ConfigError: it refuses to start; the message is its own.
-            EnvironmentAway: it does not start.
+            ConfigError: the process rejected its options; the message is its own.
+            EnvironmentAway: the process did not start.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._starting is None:
@@ -184,25 +184,25 @@ class ForeignEnvironment:
 
     async def reset(self, task: Task) -> Start:
         self.process = await self.worker.process()
-        return wire.start_of(await self._asked("reset", task=wire.task_meta(task)))
+        return wire.start_of(await self._request("reset", task=wire.task_meta(task)))
 
     async def step(self, action: Action) -> Observation:
         body = wire.action_body(action)
         if action.calls:  # the other side has a separate field for calls
             body["text"] = action.text.partition(OPEN)[0].rstrip()
-        return wire.observation_of(await self._asked("step", action=body))
+        return wire.observation_of(await self._request("step", action=body))
 
     async def evaluate(self) -> Outcome:
-        return wire.outcome_of(await self._asked("evaluate"))
+        return wire.outcome_of(await self._request("evaluate"))
 
     async def close(self) -> None:
         if self.process is not None and self.process.alive:
             try:
-                await self._asked("close")
+                await self._request("close")
             except EnvironmentAway:
                 pass  # the other side no longer has the episode
 
-    async def _asked(self, do: str, **body: object) -> Json:
+    async def _request(self, do: str, **body: object) -> Json:
         if self.process is None:
             raise EnvironmentAway("the environment was used before its reset")
         return await self.process.ask(do, episode=self.episode, **body)

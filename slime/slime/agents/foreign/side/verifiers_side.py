@@ -22,8 +22,8 @@ from verifiers.v1.configs.client import EvalClientConfig
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 Json = dict[str, Any]
-OURS = "slime_chat"
-NOT_HERE = "this environment does not support: run it with slime.agents.through_gateway"
+DEFAULT_HARNESS = "slime_chat"
+UNSUPPORTED = "this environment does not support: run it with slime.agents.through_gateway"
 CUT = "max_turns"  # verifiers' stop reason for an episode that reached a limit
 
 
@@ -31,13 +31,15 @@ class Side:
     """All episodes of one configuration.
 
     Args:
-        options: `env`, verifiers' own configuration as a mapping ({"taskset": {"id": ...}}); `harness`, of every agent
-            that names none; `solved_at`, the reward from which a task counts as solved.
+        options: `env`, verifiers' own configuration as a mapping ({"taskset": {"id": ...}}); `harness`, the default of
+            all agents; `solved_at`, the reward from which a task counts as solved.
     """
 
     def __init__(self, options: Json) -> None:
         self.solved_at = float(options.get("solved_at", 1.0))
-        self.env = load_environment(_config(options["env"], options.get("harness") or {"id": OURS}))
+        self.env = load_environment(
+            _config(options["env"], options.get("harness") or {"id": DEFAULT_HARNESS})
+        )
         self.task_class = type(self.env.taskset).task_type()
         self.bridge = Bridge()
         self.episodes: dict[str, Played] = {}
@@ -71,23 +73,25 @@ class Side:
         played.begin(self.env.run_episode(made, context, on_trace=played.on_trace))
         seen = await played.next()
         if seen is None:
-            raise RuntimeError(f"the episode ended before the model was asked: {played.trouble()}")
+            raise RuntimeError(
+                f"the episode ended before the first request to the model: {played.error_text()}"
+            )
         return {"messages": seen, "tool_schemas": played.tools}
 
     async def step(self, episode: str, action: Json) -> Json:
         played = self._known(episode)
         played.answer(action)
         seen = await played.next()
-        if seen is None and (trouble := played.trouble()):
-            raise RuntimeError(trouble)
+        if seen is None and (error_text := played.error_text()):
+            raise RuntimeError(error_text)
         return {"messages": seen or [], "done": seen is None, "step_score": None}
 
     async def evaluate(self, episode: str) -> Json:
         """Returns verifiers' reward; for a truncated episode, the reward of the played part."""
         played = self._known(episode)
         await played.cut()
-        if trouble := played.trouble():
-            raise RuntimeError(trouble)
+        if error_text := played.error_text():
+            raise RuntimeError(error_text)
         reward = sum(trace.reward for trace in played.traces)
         details: Json = {"rewards": {}, "metrics": {}}
         for trace in played.traces:
@@ -136,10 +140,10 @@ class Played:
         self.now = waiting.result()
         messages = [_plain(message) for message in self.now.body["messages"]]
         if self.trace not in (None, self.now.trace):
-            raise Refused(f"the episode has several agents, which {NOT_HERE}")
+            raise Refused(f"the episode has several agents, which {UNSUPPORTED}")
         known = len(self.before) + bool(self.before)  # including the answer after them
         if messages[: len(self.before)] != self.before:
-            raise Refused(f"the harness rewrites its history, which {NOT_HERE}")
+            raise Refused(f"the harness rewrites its history, which {UNSUPPORTED}")
         self.before, self.trace, self.tools = messages, self.now.trace, self.now.body.get("tools") or []
         return messages[known:]
 
@@ -158,7 +162,7 @@ class Played:
             self.now = None
         await self.playing
 
-    def trouble(self) -> str:
+    def error_text(self) -> str:
         """Returns the error in verifiers or in the environment; "" if there was none."""
         if not self.playing.done():
             return ""
@@ -234,7 +238,7 @@ def _plain(message: Json) -> Json:
     content = message.get("content") or ""
     if isinstance(content, list):
         if any(part.get("type") != "text" for part in content):
-            raise Refused(f"a message has pictures, which {NOT_HERE}")
+            raise Refused(f"a message has pictures, which {UNSUPPORTED}")
         content = "\n".join(part["text"] for part in content)
     kept = {name: message[name] for name in ("tool_calls",) if message.get(name)}
     return {"role": message["role"], "content": content, **kept}
