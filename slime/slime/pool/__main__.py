@@ -17,7 +17,7 @@ from claw_base.settings.command_line import parse
 from claw_base.settings.declare import flag
 from slime.errors import ConfigError
 from slime.plugins import load_attr
-from slime.pool.keys import is_loopback, keep_key, new_key
+from slime.pool.keys import is_loopback, new_key, store_key
 from slime.pool.leases import PoolLimits
 from slime.pool.router import router_app
 from slime.pool.service import pool_app
@@ -39,10 +39,10 @@ class PoolSettings:
     )
     pools: str | None = flag(None, "addresses of pools to route to, separated by commas", one_of="served")
     host: str = flag("127.0.0.1", "address to listen on")
-    port: int | None = flag(None, f"default {POOL_PORT}, of a router {ROUTER_PORT}")
+    port: int | None = flag(None, f"port to listen on (default: {POOL_PORT}, of a router {ROUTER_PORT})")
     key_file: Path | None = flag(
         None,
-        "file with the clients' key (default: a new one at each start)",
+        "file with the clients' key (default: a new key at each start)",
         unit="path",
     )
     tasks: Path | None = flag(None, "folder that must contain a request's task_path", unit="path")
@@ -52,30 +52,32 @@ class PoolSettings:
     run_idle_ttl: float = flag(LIMITS.ttl, "seconds without a heartbeat after which an environment is closed")
 
 
-def app_of(words: PoolSettings, own_key: str | None = None) -> Starlette:
+def app_of(settings: PoolSettings, own_key: str | None = None) -> Starlette:
     """Returns the app; clients need `own_key` if there is no key file. Raises ConfigError."""
-    key, only_here = read_key(words.key_file, words.host), is_loopback(words.host)
-    if words.pools:
-        urls = [url for url in words.pools.split(",") if url]
+    key, only_here = read_key(settings.key_file, settings.host), is_loopback(settings.host)
+    if settings.pools:
+        urls = [url for url in settings.pools.split(",") if url]
         return router_app(urls, key, own_key=own_key, only_here=only_here)
-    limits = PoolLimits(words.max_runs, words.max_tasks, words.max_runs_per_task, ttl=words.run_idle_ttl)
+    limits = PoolLimits(
+        settings.max_runs, settings.max_tasks, settings.max_runs_per_task, ttl=settings.run_idle_ttl
+    )
     for name, value in vars(limits).items():
         if value <= 0:
             raise ConfigError(f"{name} of a pool must be more than 0, got {value}")
-    if words.tasks is not None and not words.tasks.is_dir():
-        raise ConfigError(f"--tasks {words.tasks} is not a folder")
-    make = load_attr(words.environment or "")
-    if not callable(make):
-        raise ConfigError(f"--environment {words.environment} is a {type(make).__name__}, not a class")
-    make()  # one that cannot be created is rejected at the start
-    return pool_app(make, limits, key or own_key, words.tasks, only_here)
+    if settings.tasks is not None and not settings.tasks.is_dir():
+        raise ConfigError(f"--tasks {settings.tasks} is not a folder")
+    factory = load_attr(settings.environment or "")
+    if not callable(factory):
+        raise ConfigError(f"--environment {settings.environment} is a {type(factory).__name__}, not a class")
+    factory()  # an environment that cannot be created is rejected at the start
+    return pool_app(factory, limits, key or own_key, settings.tasks, only_here)
 
 
 def read_key(path: Path | None, host: str) -> str | None:
     """Reads the key. Raises ConfigError if other machines can connect and there is none, or if it is empty."""
     if path is None:
         if not is_loopback(host):
-            raise ConfigError(f"a pool on {host} can be reached by others: give --key-file")
+            raise ConfigError(f"a pool on {host} is reachable from other machines: give --key-file")
         return None
     try:
         key = path.read_text().strip()
@@ -95,19 +97,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    words = parse(PoolSettings, argv, "python -m slime.pool", __doc__)
+    settings = parse(PoolSettings, argv, "python -m slime.pool", __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         own_key = new_key()
-        app = app_of(words, own_key)
-        port = words.port if words.port is not None else ROUTER_PORT if words.pools else POOL_PORT
-        listener = listen(words.host, port)
+        app = app_of(settings, own_key)
+        port = settings.port if settings.port is not None else ROUTER_PORT if settings.pools else POOL_PORT
+        listener = listen(settings.host, port)
         port = listener.getsockname()[1]
-        place = keep_key(own_key, port) if words.key_file is None else words.key_file
+        key_path = store_key(own_key, port) if settings.key_file is None else settings.key_file
     except (ConfigError, OSError) as error:
         sys.exit(f"python -m slime.pool: {error}")
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
-    print(f"listening on http://{words.host}:{port}, key in {place}", flush=True)
+    print(f"listening on http://{settings.host}:{port}, key in {key_path}", flush=True)
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -1,4 +1,4 @@
-"""A pool's environment behind the environment interface: the agent's loop needs no changes."""
+"""Implements the environment interface for an environment in a pool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slime.pool.service import pool_app
 
 TRIES = 3
 """Attempts of a call whose connection broke: the pool carries out a request id only once, so retries are safe."""
-TRY_AGAIN_SECONDS = 0.2
+RETRY_SECONDS = 0.2
 HEARTBEATS = 4  # heartbeats during the lifetime of a lease
 Answer = TypeVar("Answer")
 
@@ -31,15 +31,15 @@ Answer = TypeVar("Answer")
 class PoolEnvironment:
     """One episode in an environment of a pool or of a router over several.
 
-    Waits for a pool that is full or not available yet. Later failures (no connection, an expired lease, an exception
-    in the environment) raise `EnvironmentAway`: the episode starts again in another one.
+    Waits while the pool is full or unavailable. Later failures (no connection, an expired lease, an exception in the
+    environment) raise `EnvironmentAway`: the episode restarts in another environment.
 
     Args:
-        url: of the pool or router.
-        key: of it; None: the one that a pool of this user on this machine made for itself, if there is one.
-        patience: seconds in which a place must be found.
-        seconds: in which an answer must come.
-        transport: another way than the network.
+        url: address of the pool or router.
+        key: its key; None: the key that a pool of this user on this machine has created, if there is one.
+        patience: seconds to wait for a free environment.
+        seconds: time-out of a response.
+        transport: transport that replaces the network.
     """
 
     def __init__(
@@ -61,41 +61,41 @@ class PoolEnvironment:
         )
         self.url, self.patience = url, patience
         self.lease: str | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None
 
     async def reset(self, task: Task) -> Start:
         meta = wire.task_meta(task)
         digest = hashlib.sha256(json.dumps(meta, sort_keys=True, default=str).encode()).hexdigest()
-        lease = await self._allocated(str(task.metadata.get("task_key") or digest[:16]))
+        lease = await self._allocate(str(task.metadata.get("task_key") or digest[:16]))
         self.lease, self._lost = lease["lease_id"], asyncio.get_running_loop().create_future()
-        self._beating = asyncio.create_task(self._beat(lease["ttl"]))
-        return await self._asked("/reset", {"task_meta": meta}, wire.start_of)
+        self._heartbeats = asyncio.create_task(self._beat(lease["ttl"]))
+        return await self._request("/reset", {"task_meta": meta}, wire.start_of)
 
     async def step(self, action: Action) -> Observation:
-        return await self._asked("/step", {"action": wire.action_body(action)}, wire.observation_of)
+        return await self._request("/step", {"action": wire.action_body(action)}, wire.observation_of)
 
     async def evaluate(self) -> Outcome:
-        return await self._asked("/evaluate", {}, wire.outcome_of)
+        return await self._request("/evaluate", {}, wire.outcome_of)
 
     async def close(self) -> None:
         """Releases the environment. If the pool does not answer, the lease ends at its time-out."""
-        if self._beating is not None:
-            self._beating.cancel()
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._beating
+                await self._heartbeats
         if self.lease is not None:
             with contextlib.suppress(httpx.HTTPError):
                 await self.http.post("/close", json={"lease_id": self.lease}, timeout=10.0)
             self.lease = None
         await self.http.aclose()
 
-    async def _allocated(self, task_key: str) -> Json:
-        """Requests a lease. Raises EnvironmentAway if there is no place in time."""
+    async def _allocate(self, task_key: str) -> Json:
+        """Requests a lease. Raises EnvironmentAway if no environment becomes free in time."""
         body = {"task_key": task_key, "request_id": secrets.token_hex(8)}
         until, problem = time.monotonic() + self.patience, "no answer"
         while time.monotonic() < until:
-            wait = TRY_AGAIN_SECONDS
+            wait = RETRY_SECONDS
             try:
                 response = await self.http.post("/allocate", json=body, timeout=30.0)
                 answer = _json(response)
@@ -110,12 +110,12 @@ class PoolEnvironment:
             await asyncio.sleep(min(wait, max(until - time.monotonic(), 0)))
         raise EnvironmentAway(f"{self.url} provided no environment within {self.patience:g} s: {problem}")
 
-    async def _asked(self, path: str, body: Json, read: Callable[[Json], Answer]) -> Answer:
+    async def _request(self, path: str, body: Json, read: Callable[[Json], Answer]) -> Answer:
         """Sends a request and returns the parsed answer. Raises EnvironmentAway."""
         if self.lease is None or self._lost is None:
             raise EnvironmentAway("the environment was not reset, or is closed")
         request = {"lease_id": self.lease, "request_id": secrets.token_hex(8), **body}
-        call = asyncio.create_task(self._posted(path, request))
+        call = asyncio.create_task(self._post(path, request))
         try:
             either: list[asyncio.Future[Any]] = [call, self._lost]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +129,7 @@ class PoolEnvironment:
             with contextlib.suppress(asyncio.CancelledError, EnvironmentAway, ValueError):
                 await call
 
-    async def _posted(self, path: str, request: Json) -> Json:
+    async def _post(self, path: str, request: Json) -> Json:
         for left in reversed(range(TRIES)):
             try:
                 response = await self.http.post(path, json=request)
@@ -141,12 +141,12 @@ class PoolEnvironment:
             except httpx.HTTPError as error:
                 if not left or isinstance(error, httpx.TimeoutException):
                     raise EnvironmentAway(f"{self.url}{path}: {type(error).__name__} {error}") from error
-            await asyncio.sleep(TRY_AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("unreachable")
 
     async def _beat(self, ttl: float) -> None:
-        """Renews the lease until it is released. Marks it as lost if the pool does not know it any more, or does not
-        answer for the whole lifetime."""
+        """Renews the lease until it is released. Marks it as lost if the pool no longer has it, or does not answer for
+        its whole lifetime."""
         assert self._lost is not None
         answered_at = time.monotonic()
         while time.monotonic() - answered_at < ttl:

@@ -31,14 +31,16 @@ SERVED = "{}_rl.served:environment"
 
 @dataclass(frozen=True)
 class PoolFlags:
-    """environment pool: environments of agents, in a process of their own."""
+    """environment pool: environments of agents in a separate process."""
 
     environment_path: str = flag(
         "",
         "environment class, file.py:Class, or the name of a track, such as terminal",
         env=("ENVIRONMENT_PATH", "ENV_TYPE"),
     )
-    environment_port: int = flag(POOL_PORT, "port of the pool, on the loopback address", least=1, most=65535)
+    environment_port: int = flag(
+        POOL_PORT, "port of the pool, on the loopback address", least=1, parallel=65535
+    )
     parallel_envs: int = flag(
         64, "concurrent environments and episodes", env=("PARALLEL_ENVS",), yields=True, least=1
     )
@@ -59,15 +61,15 @@ def start(args: GenerationSide, endpoints: dict[str, list[str]]) -> list[dict[st
     cannot be created."""
     check_arguments(args)
     flags = read(PoolFlags, args)
-    most = flags.parallel_envs
-    chosen: dict[str, Any] = {"max_runs": most, "max_tasks": most, "max_runs_per_task": most}
-    chosen |= {"environment": path_of(flags.environment_path), "port": flags.environment_port}
-    app_of(PoolSettings(**chosen))
+    parallel = flags.parallel_envs
+    settings: dict[str, Any] = {"max_runs": parallel, "max_tasks": parallel, "max_runs_per_task": parallel}
+    settings |= {"environment": path_of(flags.environment_path), "port": flags.environment_port}
+    app_of(PoolSettings(**settings))
     return [
         {
             "name": "environments",
             "role": "environments",
-            "command": [sys.executable, "-m", "slime.pool", *as_flags(PoolSettings, chosen)],
+            "command": [sys.executable, "-m", "slime.pool", *as_flags(PoolSettings, settings)],
             "url": _url(flags),
             "health_path": "/healthz",
         }

@@ -17,7 +17,7 @@ from slime.engines.json_http import BY_HAND
 from slime.pool.keys import is_here
 
 logger = logging.getLogger(__name__)
-LARGEST = 16 << 20  # most bytes of a request
+MAX_REQUEST_BYTES = 16 << 20
 Handler = Callable[[Json], Awaitable[Json]]
 
 
@@ -90,8 +90,8 @@ async def _body(request: Request) -> Json:
     data = b""
     async for part in request.stream():
         data += part
-        if len(data) > LARGEST:
-            raise Refusal(413, "TOO_LARGE", f"a request may have at most {LARGEST} bytes")
+        if len(data) > MAX_REQUEST_BYTES:
+            raise Refusal(413, "TOO_LARGE", f"a request may have at most {MAX_REQUEST_BYTES} bytes")
     try:
         content = json.loads(data or b"{}")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The key of a pool without a configured one: new at each start, stored in a private file, found by the port."""
+"""The key of a pool without a configured one: created at each start, stored in a private file named after the port."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
-def place_of(port: int) -> Path:
+def key_file_of(port: int) -> Path:
     return FOLDER / f"slime-{os.getuid()}-pools" / f"{port}.key"
 
 
-def keep_key(key: str, port: int) -> Path:
+def store_key(key: str, port: int) -> Path:
     """Stores the key and returns its file. Raises ConfigError if its folder is another user's; OSError."""
-    place = place_of(port)
-    private_folder(place.parent)
-    new = place.with_name(f".{port}.{os.getpid()}")
+    path = key_file_of(port)
+    private_folder(path.parent)
+    new = path.with_name(f".{port}.{os.getpid()}")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(key)
-    new.replace(place)
-    return place
+    new.replace(path)
+    return path
 
 
 def key_of(url: str) -> str | None:
@@ -40,11 +40,11 @@ def key_of(url: str) -> str | None:
     address = urlsplit(url)
     if address.hostname is None or address.port is None or not is_loopback(address.hostname):
         return None
-    place = place_of(address.port)
+    path = key_file_of(address.port)
     try:
-        if place.parent.lstat().st_uid != os.getuid():
+        if path.parent.lstat().st_uid != os.getuid():
             return None
-        return place.read_text().strip() or None
+        return path.read_text().strip() or None
     except OSError:
         return None
 
@@ -53,10 +53,10 @@ def check_address(name: str, url: str) -> None:
     """Raises ConfigError for an invalid pool address. `name`: the flag, for the message."""
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise ConfigError(
             f"{name} {url} is not a URL: write it with its scheme, such as http://127.0.0.1:18080"
         )

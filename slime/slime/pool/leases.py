@@ -16,8 +16,8 @@ from slime.agents.wire import Json, Refusal
 from slime.errors import EnvironmentAway
 
 logger = logging.getLogger(__name__)
-REMEMBERED = 64  # answers of a lease that are stored for repeated requests
-ENDED = 10_000  # number of ended leases that are remembered
+MAX_ANSWERS = 64  # answers of a lease that are stored for repeated requests
+MAX_ENDED = 10_000  # number of ended leases that are remembered
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class PoolLimits:
     """Limits of one pool.
 
     Attributes:
-        max_runs: environments at a time.
-        max_tasks: different tasks.
-        max_runs_per_task: environments of each.
-        max_waiting: requests for an environment that wait for a place; further ones are refused at once.
-        wait_seconds: how long they wait.
+        max_runs: concurrent environments.
+        max_tasks: concurrent tasks.
+        max_runs_per_task: concurrent environments of one task.
+        max_waiting: requests that may wait for an environment; further ones are rejected at once.
+        wait_seconds: maximum wait of a request.
         ttl: seconds without a heartbeat after which a lease ends.
-        closes: environments that are closed at a time.
+        closes: environments that are closed concurrently.
     """
 
     max_runs: int = 64
@@ -73,15 +73,15 @@ class Leases:
         self._closes = asyncio.Semaphore(limits.closes)
 
     async def allocate(self, task_key: str, request_id: str | None) -> tuple[Lease, bool]:
-        """Returns a lease, and whether it is that of an earlier request with the same id.
+        """Returns a lease, and whether an earlier request with the same id has created it.
 
         Raises:
             Refusal: there is no free place, or no environment could be created.
         """
-        known = self.requests.get((task_key, request_id)) if request_id else None
-        if known in self.leases:
-            return self.leases[known], True
-        await self._place(task_key)
+        lease_id = self.requests.get((task_key, request_id)) if request_id else None
+        if lease_id in self.leases:
+            return self.leases[lease_id], True
+        await self._reserve(task_key)
         try:
             environment = self.make()
         except Exception as error:
@@ -93,8 +93,8 @@ class Leases:
             self.requests[task_key, request_id] = lease.id
         return lease, False
 
-    async def _place(self, task_key: str) -> None:
-        """Reserves a place. Raises Refusal: none became free in time, or too many wait."""
+    async def _reserve(self, task_key: str) -> None:
+        """Reserves a place for an environment. Raises Refusal if none becomes free in time, or too many requests wait."""
         refusal = self._refusal(task_key)
         if refusal is not None:
             if self.waiting >= self.limits.max_waiting:
@@ -157,10 +157,10 @@ class Leases:
         """Runs `work` on an environment, once for each request id, even if the client has disconnected.
 
         Args:
-            content: of the request, so that one id is not used for two.
+            content: content of the request, to detect an id that is used for two requests.
 
         Raises:
-            Refusal: no lease, another call runs, or the environment is away or broken.
+            Refusal: there is no such lease, another call runs, or the environment is unavailable or broken.
         """
         lease = self.find(lease_id)
         if request_id is not None and request_id in lease.answers:
@@ -169,16 +169,16 @@ class Leases:
                 raise Refusal(
                     409, "REQUEST_ID_REUSED", f"request_id {request_id} was already used for another request"
                 )
-            return await _waited(task, lease_id)
+            return await _wait_for(task, lease_id)
         if lease.running is not None and not lease.running.done():
             raise Refusal(409, "LEASE_BUSY", "another call of this lease is running", 1.0)
-        lease.running = task = asyncio.create_task(_answered(work, lease.environment))
-        task.add_done_callback(_looked_at)
+        lease.running = task = asyncio.create_task(_run(work, lease.environment))
+        task.add_done_callback(_retrieve_exception)
         if request_id is not None:
             lease.answers[request_id] = (content, task)
-            while len(lease.answers) > REMEMBERED:
+            while len(lease.answers) > MAX_ANSWERS:
                 lease.answers.popitem(last=False)
-        return await _waited(task, lease_id)
+        return await _wait_for(task, lease_id)
 
     def close(self, lease_id: str) -> bool:
         """Ends a lease, and closes its environment in the background; returns whether there was one."""
@@ -186,15 +186,15 @@ class Leases:
         if lease is None:
             return False
         self.ended[lease_id] = None
-        while len(self.ended) > ENDED:
+        while len(self.ended) > MAX_ENDED:
             self.ended.popitem(last=False)
         self.requests = {key: value for key, value in self.requests.items() if value != lease_id}
-        task = asyncio.create_task(self._closed(lease))
+        task = asyncio.create_task(self._close(lease))
         self.closing.add(task)
         task.add_done_callback(self.closing.discard)
         return True
 
-    async def _closed(self, lease: Lease) -> None:
+    async def _close(self, lease: Lease) -> None:
         try:
             async with self._closes:
                 if lease.running is not None and not lease.running.done():
@@ -209,12 +209,12 @@ class Leases:
 
     def reap(self) -> list[str]:
         """Ends the leases without recent heartbeats."""
-        silent = self.clock() - self.limits.ttl
-        silent_ids = [lease.id for lease in self.leases.values() if lease.seen < silent]
-        for lease_id in silent_ids:
+        oldest = self.clock() - self.limits.ttl
+        expired = [lease.id for lease in self.leases.values() if lease.seen < oldest]
+        for lease_id in expired:
             logger.warning("the lease %s had no heartbeat for %g s and is closed", lease_id, self.limits.ttl)
             self.close(lease_id)
-        return silent_ids
+        return expired
 
     async def close_all(self) -> None:
         """Ends all leases and waits until their environments are closed."""
@@ -236,7 +236,7 @@ class Leases:
         }
 
 
-async def _answered(work: Callable[[Environment], Awaitable[Json]], environment: Environment) -> Json:
+async def _run(work: Callable[[Environment], Awaitable[Json]], environment: Environment) -> Json:
     try:
         return await work(environment)
     except Refusal:
@@ -248,7 +248,7 @@ async def _answered(work: Callable[[Environment], Awaitable[Json]], environment:
         raise Refusal(500, "ENVIRONMENT_ERROR", f"{type(error).__name__}: {error}") from error
 
 
-async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
+async def _wait_for(task: asyncio.Task[Json], lease_id: str) -> Json:
     """Returns the answer; its task completes even if the waiting request is cancelled. Raises Refusal, also if the
     lease has ended meanwhile."""
     try:
@@ -259,7 +259,7 @@ async def _waited(task: asyncio.Task[Json], lease_id: str) -> Json:
         raise
 
 
-def _looked_at(task: asyncio.Task[Json]) -> None:
+def _retrieve_exception(task: asyncio.Task[Json]) -> None:
     """Retrieves the exception of an answer that no request waits for any more, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -25,8 +25,8 @@ class Router:
     """Forwards requests to pools. A task goes to the pool selected by its key, or, if that one is full or
     unavailable, to the next in the ring.
 
-    A lease is "<name of the pool>:<its lease>"; the name is made of the pool's address, so that leases stay valid when
-    pools are added or taken away.
+    A lease is "<name of the pool>:<its lease>"; the name is a hash of the pool's address, so that leases stay valid when
+    pools are added or removed.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Router:
         return forwarded
 
     async def _post(self, url: str, path: str, body: Json, seconds: float | None = None) -> Json:
-        """Sends a request. Raises Refusal: that of the pool, or 502 if it is unavailable or returns an invalid
-        answer."""
+        """Sends a request. Raises the pool's Refusal, or one with status 502 if the pool is unavailable or returns an
+        invalid answer."""
         timeout = self.http.timeout if seconds is None else httpx.Timeout(seconds)
         try:
             response = await self.http.post(

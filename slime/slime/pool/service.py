@@ -24,7 +24,7 @@ class Pool:
     """Handles requests.
 
     Args:
-        tasks: the folder in which a request's `task_path` must lie; None: it only must not lead upwards.
+        tasks: folder that must contain a request's `task_path`; None: any relative path without `..`.
     """
 
     def __init__(self, leases: Leases, tasks: Path | None = None) -> None:
@@ -47,9 +47,9 @@ class Pool:
 
     async def reset(self, body: Json) -> Json:
         meta = object_of(body, "task_meta")
-        for about in (meta, meta.get("metadata"), body.get("run_ctx")):
-            if isinstance(about, dict):
-                check_paths(about, self.tasks)
+        for fields in (meta, meta.get("metadata"), body.get("run_ctx")):
+            if isinstance(fields, dict):
+                check_paths(fields, self.tasks)
         task = wire.task_of(meta)
 
         async def work(environment: Environment) -> Json:
@@ -86,10 +86,10 @@ class Pool:
         )
 
 
-def check_paths(about: Json, tasks: Path | None) -> None:
+def check_paths(fields: Json, tasks: Path | None) -> None:
     """Raises Refusal for a path outside the folder of tasks, also through links."""
     for name in PATH_FIELDS:
-        path = about.get(name)
+        path = fields.get(name)
         if path is None:
             continue
         if (

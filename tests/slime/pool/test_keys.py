@@ -17,7 +17,7 @@ from claw_base.errors import ConfigError
 from slime.agents import Task
 from slime.pool import PoolEnvironment, keys
 from slime.pool.__main__ import PoolSettings, app_of
-from slime.pool.keys import is_here, keep_key, key_of, place_of
+from slime.pool.keys import is_here, key_file_of, key_of, store_key
 from slime.pool.service import pool_app
 from tests import ROOT
 from tests.slime.agents.counter import Counter
@@ -92,8 +92,8 @@ def test_a_loopback_pool_rejects_internet_host_names(host: str) -> None:
 
 
 def test_a_key_file_is_private_and_new_at_each_start() -> None:
-    place = keep_key("first", 18081)
-    keep_key("second", 18081)
+    place = store_key("first", 18081)
+    store_key("second", 18081)
     assert key_of("http://127.0.0.1:18081") == key_of("http://localhost:18081/x") == "second"
     assert key_of("http://10.0.0.1:18081") is None and key_of("http://127.0.0.1:18082") is None
     assert stat.S_IMODE(place.stat().st_mode) == 0o600 and stat.S_IMODE(place.parent.stat().st_mode) == 0o700
@@ -103,21 +103,21 @@ def test_a_key_file_is_private_and_new_at_each_start() -> None:
 def test_another_users_folder_is_neither_written_nor_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_key("mine", 18081)
+    store_key("mine", 18081)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    theirs = place_of(18081)
+    theirs = key_file_of(18081)
     theirs.parent.mkdir()
     theirs.write_text("planted")
     assert key_of("http://127.0.0.1:18081") is None
     with pytest.raises(ConfigError, match="another user"):
-        keep_key("mine", 18081)
+        store_key("mine", 18081)
 
 
 def test_a_link_in_place_of_the_key_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    place_of(1).parent.symlink_to(tmp_path / "elsewhere")
+    key_file_of(1).parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
-        keep_key("mine", 1)
+        store_key("mine", 1)
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_a_pool_that_cannot_start_prints_one_line(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "slime.pool", *words]
         found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert found.returncode == 1 and "in use" in found.stderr and found.stderr.count("\n") == 1
-    with pytest.raises(SystemExit, match=r"0\.0\.0\.0 can be reached by others: give --key-file"):
+    with pytest.raises(SystemExit, match=r"0\.0\.0\.0 is reachable from other machines: give --key-file"):
         main(["--environment", good, "--host", "0.0.0.0"])
     for words, why in (
         (["--environment", f"{tmp_path}/no.py:X"], "no.py"),
