@@ -98,7 +98,7 @@ def test_another_package_version_and_an_image_without_a_container_tool_are_rejec
     monkeypatch.setattr("slime.sandbox.images.tools.shutil.which", lambda name: None)
     with (
         open_folder() as folder,
-        pytest.raises(ConfigError, match="is an image, and there is neither podman"),
+        pytest.raises(ConfigError, match="needs podman or docker, and neither is installed"),
     ):
         monkeypatch.setenv("SLIME_IMAGE_DIR", str(folder))
         checkout(dataclasses.replace(instance, repository="", image="some/image"), for_agent=True)

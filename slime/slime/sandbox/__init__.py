@@ -1,4 +1,4 @@
-"""Sandboxes for code written by models; without bubblewrap none is run."""
+"""Sandboxes for code written by models. Without bubblewrap, such code is not run."""
 
 from slime.sandbox.box import Box, require_sandbox
 from slime.sandbox.images import Image, image_of

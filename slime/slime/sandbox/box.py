@@ -63,7 +63,7 @@ class Box:
             read_only: folders and files of this machine, with their paths in the sandbox.
             environment: variables beyond PATH, HOME and LANG.
             workspace: writable folder in which the program starts.
-            scratch: empty writable folders that end with the sandbox; each has `limits.disk_bytes`.
+            scratch: empty writable folders that are removed with the sandbox; each has `limits.disk_bytes`.
             image: its files are the sandbox's system, instead of this machine's.
             errors: descriptor of the program's standard error.
 
@@ -81,8 +81,8 @@ class Box:
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
         self.group = make_group(self.limits)
         command = functools.partial(launcher, program=program, limits=self.limits, image=image)
-        self.process, info_pipe = _spawner.submit(_spawned, command, arguments, self.group, errors).result()
-        self._first, number = _first_process(info_pipe)
+        self.process, info_pipe = _spawner.submit(_spawn, command, arguments, self.group, errors).result()
+        self._first, number = _open_first_process(info_pipe)
         self.usage = Usage(number, (HOME, *scratch)) if number else None
         watch(self)
 
@@ -181,7 +181,7 @@ class Box:
         self.close()
 
 
-def _spawned(
+def _spawn(
     launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None, errors: int
 ) -> tuple[subprocess.Popen[bytes], int]:
     info_pipe, write_end = os.pipe()
@@ -205,7 +205,7 @@ def _spawned(
         os.close(write_end)
 
 
-def _first_process(info_pipe: int) -> tuple[int | None, int]:
+def _open_first_process(info_pipe: int) -> tuple[int | None, int]:
     """Returns a descriptor and the id of the first process in a sandbox, which ends after all others there; None and
     0 if the sandbox did not start."""
     with open(info_pipe, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
@@ -217,11 +217,14 @@ def _first_process(info_pipe: int) -> tuple[int | None, int]:
 @contextlib.contextmanager
 def _inherited(arguments: bytes, counted: bool) -> Iterator[tuple[int, int]]:
     """Yields the descriptors from which bubblewrap reads its arguments and the filter of system calls."""
-    with open(os.memfd_create("box"), "w+b") as words, open(os.memfd_create("filter"), "w+b") as rules:
-        for file, data in ((words, arguments), (rules, seccomp_filter(counted=counted))):
+    with (
+        open(os.memfd_create("box"), "w+b") as arguments_file,
+        open(os.memfd_create("filter"), "w+b") as filter_file,
+    ):
+        for file, data in ((arguments_file, arguments), (filter_file, seccomp_filter(counted=counted))):
             file.write(data)
             file.seek(0)
-        yield words.fileno(), rules.fileno()
+        yield arguments_file.fileno(), filter_file.fileno()
 
 
 def require_sandbox() -> None:
@@ -241,15 +244,15 @@ def _try_one() -> None:
     try:
         with _inherited(box_arguments(Limits(), {}, {}), counted=False) as descriptors:
             command = launcher((*descriptors, 2), ["/usr/bin/true"], Limits())
-            tried = subprocess.run(
+            test = subprocess.run(
                 command, capture_output=True, env={}, pass_fds=descriptors, timeout=CHECK_SECONDS, check=False
             )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"a sandbox cannot be made here: {error}") from error
-    if tried.returncode:
-        reason = (tried.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(f"a sandbox cannot be created here: {error}") from error
+    if test.returncode:
+        reason = (test.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(
-            f"a sandbox cannot be made here, and code of a model is not run without one: {reason}"
+            f"a sandbox cannot be created here, and code of a model is not run without one: {reason}"
         )
 
 
@@ -261,7 +264,7 @@ DISK_SHARE = (
 _watched: weakref.WeakSet[Box] = weakref.WeakSet()
 _watch_lock = threading.Lock()
 _watchers: list[threading.Thread] = []
-_next_look: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
+_next_check: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
 
 
 def watch(box: Box) -> None:
@@ -284,33 +287,33 @@ def _watch_all() -> None:
     while True:
         time.sleep(INTERVAL)
         round_ += 1
-        all_of_it, long_ago = round_ % DISK_EVERY == 0, time.monotonic() - INTERVAL / 2
+        is_full_check, busy_limit = round_ % DISK_EVERY == 0, time.monotonic() - INTERVAL / 2
         with _watch_lock:
             boxes = list(_watched)
         for box in boxes:
-            if all_of_it or (box.busy_since is not None and box.busy_since < long_ago):
-                reason = _over(box, look_at_disk=all_of_it)
+            if is_full_check or (box.busy_since is not None and box.busy_since < busy_limit):
+                reason = _over(box, check_disk=is_full_check)
                 if reason is not None:
                     box.end_over(reason)
 
 
-def _over(box: Box, look_at_disk: bool) -> str | None:
+def _over(box: Box, check_disk: bool) -> str | None:
     """Returns the exceeded limit, as a sentence for the model; None if there is none."""
     if box.process.poll() is not None:
         return None
     usage = box.usage
-    if box.group is None and usage is not None and usage.memory(look_at_disk) > box.limits.memory:
+    if box.group is None and usage is not None and usage.memory(check_disk) > box.limits.memory:
         return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
     if reason := box.over:
         return reason
-    return _over_disk(box, usage) if look_at_disk and usage is not None else None
+    return _over_disk(box, usage) if check_disk and usage is not None else None
 
 
 def _over_disk(box: Box, usage: Usage) -> str | None:
     if (place := usage.too_many_files(box.limits.disk_bytes)) is not None:
         return f"its files in {place} are too many: there are more than {box.limits.disk_bytes // FILE_BYTES}"
     began = time.monotonic()
-    if box.workspace is None or began < _next_look.get(box, 0.0):
+    if box.workspace is None or began < _next_check.get(box, 0.0):
         return None
     try:
         box.workspace.check_size(usage.removed(os.fstat(box.workspace.root).st_dev))
@@ -318,5 +321,5 @@ def _over_disk(box: Box, usage: Usage) -> str | None:
         return f"its files in {box.workspace.place} are too many: {error}"
     except OSError:  # the workspace is being closed
         return None
-    _next_look[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
+    _next_check[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
     return None

@@ -46,8 +46,8 @@ class Groups:
     def sweep(self) -> None:
         """Removes empty cgroups of processes that have exited."""
         for group in self.folder.glob(f"{PREFIX}*"):
-            pid, born = group.name.removeprefix(PREFIX).split("-")[:2]
-            if birth(int(pid)) != int(born):
+            pid, start_time = group.name.removeprefix(PREFIX).split("-")[:2]
+            if birth(int(pid)) != int(start_time):
                 with contextlib.suppress(OSError):
                     group.rmdir()
 
@@ -60,7 +60,7 @@ class Group:
     folder: Path
 
     def joined(self, command: list[str]) -> list[str]:
-        """Returns a command that enters it first."""
+        """Returns the command, preceded by one that joins the cgroup."""
         procs = str(self.folder / "cgroup.procs")
         return ["/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"', procs, *command]
 
@@ -73,7 +73,7 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """Removes it once its last process has ended."""
+        """Removes the cgroup if its last process has ended."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
@@ -88,7 +88,8 @@ def make_group(limits: Limits) -> Group | None:
 
 @functools.cache
 def own_groups() -> Groups | None:
-    """Returns where this process may create cgroups with a memory limit, tested by creating one. None: nowhere."""
+    """Returns the folder in which this process may create cgroups with a memory limit, tested by creating one; None if
+    there is none."""
     text, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
     for groups in candidates(text, mounts):
         try:
@@ -117,9 +118,9 @@ def _mounted(version: int, path: str, mounts: str) -> list[Path]:
         before, _, after = line.partition(" - ")
         root, place = before.split()[3:5]
         kind, _, options = after.split(" ", 2)
-        right = kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(",")
-        inside = path == root or root == "/" or path.startswith(f"{root}/")
-        if right and inside:
+        is_kind = kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(",")
+        contains_path = path == root or root == "/" or path.startswith(f"{root}/")
+        if is_kind and contains_path:
             folders.append(Path(place) / path.removeprefix(root if root != "/" else "").lstrip("/"))
     return folders
 

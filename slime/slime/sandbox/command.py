@@ -88,7 +88,7 @@ def launcher(
     return [*_as_box_user(), *box, *limiter, *bounds, "--", *program]
 
 
-def copy_apart(source: Path, to: Path) -> None:
+def copy_as_box_user(source: Path, to: Path) -> None:
     """Copies the contents of an image's folder into an empty one of the sandbox's user, with times and hard links;
     blocks are shared if the disk supports it. Raises OSError."""
     copy = [
@@ -135,26 +135,26 @@ def box_arguments(
 
     Raises:
         ConfigError: the image has a file or link in place of a required folder.
-        DataError: a path or variable contains a zero byte, which would begin another argument.
+        DataError: a path or variable contains a zero byte, which would start another argument.
     """
     empty = (HOME, *scratch)
     places = (*empty, *read_only.values(), *(there for _, there in read_write))
-    own = carried().files if image is not None else {}
+    tool_files = carried().files if image is not None else {}
     words = [*NAMESPACES, *(_system() if image is None else image_mounts(image, places))]
     words += ["--proc", "/proc", "--dev", "/dev"]
     for place in empty:
         words += ["--size", str(limits.disk_bytes), "--tmpfs", place]
-    words += ["--tmpfs", PLACE] if own else []
-    for here, there in {**own, **read_only}.items():
+    words += ["--tmpfs", PLACE] if tool_files else []
+    for here, there in {**tool_files, **read_only}.items():
         words += ["--ro-bind", str(here), there]
     for here, there in read_write:
         words += ["--bind", str(here), there]
-    for place in ("/", "/dev", *([PLACE] if own else [])):
+    for place in ("/", "/dev", *([PLACE] if tool_files else [])):
         words += ["--remount-ro", place]
     words += ["--chdir", read_write[0][1] if read_write else HOME]
-    usual = {"PATH": PATH if image is None else IMAGE_PATH, "LANG": "C.UTF-8"}
+    defaults = {"PATH": PATH if image is None else IMAGE_PATH, "LANG": "C.UTF-8"}
     set_by_image = image.environment if image is not None else {}
-    for name, value in {**usual, **set_by_image, "HOME": HOME, **environment}.items():
+    for name, value in {**defaults, **set_by_image, "HOME": HOME, **environment}.items():
         words += ["--setenv", name, value]
     if wrong := next((word for word in words if "\0" in word), None):
         raise DataError(f"a sandbox's paths and variables must not contain a zero byte: {wrong!r}")
@@ -198,8 +198,8 @@ def box_python() -> tuple[str, dict[Path, str]]:
     path = str(own) if own.is_relative_to("/usr") else shutil.which("python3", path="/usr/local/bin:/usr/bin")
     if path is None:
         raise ConfigError("a sandbox for Python needs a python3 in /usr/bin or /usr/local/bin")
-    fits = f"python{sys.version_info.major}.{sys.version_info.minor}" == Path(path).resolve().name
-    return path, _packages() if fits else {}
+    same_version = f"python{sys.version_info.major}.{sys.version_info.minor}" == Path(path).resolve().name
+    return path, _packages() if same_version else {}
 
 
 def worker_python(image: Image | None) -> list[str]:

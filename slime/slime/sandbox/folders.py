@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-DEEPEST = 64
-"""Most nested folders; no task needs more, and deeper trees count as too large."""
+MAX_DEPTH = 64
+"""Maximum depth of nested folders. Deeper trees count as too large."""
 
 
 class TooLarge(Exception):
@@ -52,9 +52,9 @@ def folder(root: int, parts: tuple[str, ...], make: bool = False) -> Iterator[in
 
 def own(here: int, name: str) -> None:
     """Gives a new entry to the owner of its folder: the sandbox's user, if this process is root."""
-    about = os.fstat(here)
-    if os.getuid() == 0 and about.st_uid != 0:
-        os.chown(name, about.st_uid, about.st_gid, dir_fd=here, follow_symlinks=False)
+    status = os.fstat(here)
+    if os.getuid() == 0 and status.st_uid != 0:
+        os.chown(name, status.st_uid, status.st_gid, dir_fd=here, follow_symlinks=False)
 
 
 @contextlib.contextmanager
@@ -73,14 +73,14 @@ def read_file(here: int, name: str, longest: int) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=here), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{name} is not an ordinary file")
+            raise OSError(f"{name} is not a regular file")
         return file.read(longest)
 
 
 def copy_tree(source: Path, here: int) -> None:
     """Copies the contents of a local folder: files, folders and links as links; without setuid bits and devices."""
     for entry in os.scandir(source):
-        about = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
         if entry.is_symlink():
             remove(here, entry.name)
             os.symlink(os.readlink(entry.path), entry.name, dir_fd=here)
@@ -88,9 +88,9 @@ def copy_tree(source: Path, here: int) -> None:
         elif entry.is_dir():
             with folder(here, (entry.name,), make=True) as below:
                 copy_tree(Path(entry.path), below)
-                os.fchmod(below, about.st_mode & 0o777)
+                os.fchmod(below, status.st_mode & 0o777)
         elif entry.is_file():
-            with open(entry.path, "rb") as old, new_file(here, entry.name, about.st_mode) as new:
+            with open(entry.path, "rb") as old, new_file(here, entry.name, status.st_mode) as new:
                 shutil.copyfileobj(old, new)
 
 
@@ -98,10 +98,10 @@ def remove(here: int, name: str) -> None:
     """Removes an entry with everything below it, regardless of permissions and depth; does nothing if it is
     missing."""
     try:
-        about = os.lstat(name, dir_fd=here)
+        status = os.lstat(name, dir_fd=here)
     except FileNotFoundError:
         return
-    if not stat.S_ISDIR(about.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=here)
         return
     with contextlib.suppress(OSError, RecursionError):
@@ -120,15 +120,15 @@ def walk(here: int, depth: int = 0, partly: bool = False) -> Iterator[tuple[int,
     """Yields every entry of a tree with the descriptor of its folder. Entries that disappear meanwhile are skipped.
 
     Args:
-        partly: skip what would raise TooLarge.
+        partly: skip entries that would raise TooLarge.
 
     Raises:
-        TooLarge: it is deeper than DEEPEST, or a folder cannot be read.
+        TooLarge: it is deeper than MAX_DEPTH, or a folder cannot be read.
     """
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         if partly:
             return
-        raise TooLarge(f"folders are more than {DEEPEST} deep")
+        raise TooLarge(f"folders are more than {MAX_DEPTH} deep")
     with os.scandir(here) as entries:
         for entry in entries:
             yield here, entry
@@ -163,14 +163,14 @@ def check_size(roots: Sequence[int], most_bytes: int, most_entries: int, nameles
 
 
 def size_of(root: int) -> tuple[int, int]:
-    """Returns bytes and entries of a tree that no sandbox has used yet. Raises TooLarge: it is deeper than a
-    workspace may be."""
+    """Returns bytes and entries of a tree that no sandbox has used yet. Raises TooLarge if it is deeper than
+    a workspace may be."""
     sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for _, entry in walk(root)]
     return sum(sizes), len(sizes)
 
 
 def drop_setuid(root: int) -> None:
-    """Removes the setuid and setgid bits of every file in the tree, down to DEEPEST folders."""
+    """Removes the setuid and setgid bits of every file in the tree, down to a depth of MAX_DEPTH."""
     for here, entry in walk(root, partly=True):
         with contextlib.suppress(FileNotFoundError):
             if entry.is_symlink() or not entry.stat(follow_symlinks=False).st_mode & 0o6000:

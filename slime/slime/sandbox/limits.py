@@ -18,9 +18,8 @@ class Limits:
         disk_bytes: size of all files below /tmp, which is also the home.
         open_files: descriptors of a process.
         address_space: bytes that each process may reserve, for programs that use little of it, such as browsers;
-            None:
-            `memory`.
-        output_chars: characters of output that are kept of a call; the middle of longer output is omitted.
+            None: `memory`.
+        output_chars: characters of output that a call returns; the middle of longer output is omitted.
     """
 
     memory: int = 512 << 20

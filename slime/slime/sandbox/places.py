@@ -32,13 +32,17 @@ def base_folder() -> Path:
     with _lock:
         with contextlib.suppress(FileExistsError):
             base.mkdir(mode=0o711)
-        about = base.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise ConfigError(f"{base} belongs to another user; set TMPDIR to a folder of your own")
+        status = base.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise ConfigError(f"{base} belongs to another user; set TMPDIR to another folder")
         base.chmod(0o711)
-        closed = [parent for parent in base.parents if os.getuid() == 0 and not parent.stat().st_mode & 0o001]
-        if closed:
-            raise ConfigError(f"workspaces in {base} cannot be reached by other users: set TMPDIR")
+        inaccessible = [
+            parent for parent in base.parents if os.getuid() == 0 and not parent.stat().st_mode & 0o001
+        ]
+        if inaccessible:
+            raise ConfigError(
+                f"workspaces in {base} are not accessible to other users: set TMPDIR to another folder"
+            )
         if base not in _swept:
             sweep(base)
             _swept.add(base)
@@ -47,7 +51,7 @@ def base_folder() -> Path:
 
 def sweep(base: Path) -> None:
     """Removes workspaces below `base` whose process has exited."""
-    with _held(base, fcntl.LOCK_EX) as root:
+    with _locked(base, fcntl.LOCK_EX) as root:
         for name in os.listdir(base):
             with contextlib.suppress(OSError):
                 held = os.open(name, FOLDER, dir_fd=root)
@@ -61,7 +65,7 @@ def sweep(base: Path) -> None:
 def new_folder(base: Path) -> tuple[Path, list[int]]:
     """Returns a new folder of this process, and the descriptors whose locks mark it as in use. Only the sandbox's user
     can pass through it, because code in a sandbox may open its own files to everyone."""
-    with _held(base, fcntl.LOCK_SH):
+    with _locked(base, fcntl.LOCK_SH):
         outer = base / secrets.token_hex(8)
         outer.mkdir(mode=0o700)
         held = os.open(outer, FOLDER)
@@ -73,7 +77,7 @@ def new_folder(base: Path) -> tuple[Path, list[int]]:
 
 
 @contextlib.contextmanager
-def _held(base: Path, how: int) -> Iterator[int]:
+def _locked(base: Path, how: int) -> Iterator[int]:
     root = os.open(base, FOLDER)
     try:
         fcntl.flock(root, how)

@@ -57,7 +57,7 @@ class PythonSession:
         self.number = 0
 
     def start(self) -> None:
-        """Starts the sandbox if there is none. Raises SandboxError if it did not start, without the code's fault."""
+        """Starts the sandbox if there is none. Raises SandboxError if it did not start."""
         if self.box is None:
             self.box = take(self.limits)
 
@@ -78,17 +78,17 @@ class PythonSession:
             data = box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
         except (BrokenPipeError, ValueError):  # it has exited, or another thread closed it
             data = None
-        took = time.monotonic() - began
+        duration = time.monotonic() - began
         answer = _answer(data, self.number)
         if answer is not None and box.over is None:
             box.busy_since = None
-            return Ran(answer[0], answer[1], restarted=False, seconds=took)
-        reason = _reason(box, data is not None, took >= seconds, seconds)
+            return Ran(answer[0], answer[1], restarted=False, seconds=duration)
+        reason = _reason(box, data is not None, duration >= seconds, seconds)
         lost = box.lost()
         self.close()
         if lost:
             raise SandboxError(LOST)
-        return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, took)
+        return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, duration)
 
     def close(self) -> None:
         """Ends the sandbox; the next snippet starts another."""
@@ -115,7 +115,7 @@ def _reason(box: Box, answered: bool, late: bool, seconds: float) -> str:
 
 
 def _head(data: bytes) -> tuple[int, int, int] | None:
-    """Number and lengths of an answer that the worker began; None if it is something else."""
+    """Returns number and lengths of an answer of the worker; None for other output."""
     words = data.partition(b"\n")[0].split()
     try:
         number, output, error = (int(word) for word in words)
@@ -132,7 +132,7 @@ def _complete(data: bytes) -> bool:
 
 
 def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
-    """Output and error; None if the data is not the worker's answer to this snippet."""
+    """Returns output and error; None if the data is not the worker's answer to this snippet."""
     head = _head(data) if data is not None else None
     if data is None or head is None or head[0] != number:
         return None
@@ -146,14 +146,14 @@ def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
 WORKER = Path(__file__).with_name("python_worker.py")
 START_SECONDS = 60.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-AHEAD = 2  # sandboxes started in advance for each set of limits; an idle one has about 8 MiB
+IN_ADVANCE = 2  # sandboxes started in advance for each set of limits; an idle one has about 8 MiB
 KINDS = 2  # sets of limits with sandboxes in advance: the most recently requested ones
-_starter = ThreadPoolExecutor(AHEAD, thread_name_prefix="sandbox-ahead")
+_starter = ThreadPoolExecutor(IN_ADVANCE, thread_name_prefix="sandbox-ahead")
 _lock = threading.Lock()
 _ready: OrderedDict[Limits, deque[Future[Box]]] = OrderedDict()
 
 
-os.register_at_fork(after_in_child=_ready.clear)  # they are the parent's
+os.register_at_fork(after_in_child=_ready.clear)  # a fork must not use the parent's sandboxes
 
 
 def take(limits: Limits) -> Box:
@@ -166,10 +166,10 @@ def take(limits: Limits) -> Box:
         waiting = _ready.setdefault(limits, deque())
         _ready.move_to_end(limits)
         ready = waiting.popleft() if waiting else None
-        while len(waiting) < AHEAD:
+        while len(waiting) < IN_ADVANCE:
             waiting.append(_starter.submit(start, limits))
-        old = _ready.popitem(last=False)[1] if len(_ready) > KINDS else ()
-    for one in old:
+        dropped = _ready.popitem(last=False)[1] if len(_ready) > KINDS else ()
+    for one in dropped:
         one.add_done_callback(_unused)
     if ready is not None:
         with contextlib.suppress(SandboxError):

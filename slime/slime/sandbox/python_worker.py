@@ -13,7 +13,7 @@ CAPTURED = os.dup(2)
 """A file without a name, which the sandbox gets as its standard error; a full disk cannot prevent writing to it."""
 KILL = 9
 ONLY_TREE = 0x400  # ast.PyCF_ONLY_AST
-LONGEST = int(sys.argv[1])
+MAX_CHARACTERS = int(sys.argv[1])
 NAMESPACE: "dict[str, object]" = {"__name__": "__main__", "__builtins__": __builtins__}
 
 
@@ -30,11 +30,11 @@ def capture() -> None:
 
 def output_of() -> str:
     size = os.fstat(CAPTURED).st_size
-    if size <= 4 * LONGEST:
+    if size <= 4 * MAX_CHARACTERS:
         text = os.pread(CAPTURED, size, 0).decode("utf-8", "replace")
-        if len(text) <= LONGEST:
+        if len(text) <= MAX_CHARACTERS:
             return text
-    half = LONGEST // 2
+    half = MAX_CHARACTERS // 2
     start = os.pread(CAPTURED, 4 * half, 0).decode("utf-8", "replace")[:half]
     end = os.pread(CAPTURED, 4 * half, max(size - 4 * half, 0)).decode("utf-8", "replace")[-half:]
     return f"{start}\n... [{size} bytes in all] ...\n{end}"
@@ -74,7 +74,7 @@ def described(error: BaseException) -> str:
     except BaseException:
         message = ""
     line = f"line {where}: " if where else ""
-    return f"{line}{type(error).__name__}{': ' if message else ''}{message}"[:LONGEST]
+    return f"{line}{type(error).__name__}{': ' if message else ''}{message}"[:MAX_CHARACTERS]
 
 
 def end_all_others() -> None:

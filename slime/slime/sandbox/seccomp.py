@@ -1,8 +1,8 @@
 """The system call filter of a sandbox, as a BPF program for the kernel (seccomp(2), bpf of linux/filter.h).
 
 System calls that a task's code does not need, or that allowed escapes from containers before, fail with an error that
-programs expect; nothing is killed. The network needs no filter, it is not there; but families of sockets that ignore
-network namespaces (vsock reaches the host of a virtual machine) are refused here.
+programs expect; nothing is killed. The network needs no filter, because the sandbox has none. Socket families that
+ignore network namespaces are rejected (vsock reaches the host of a virtual machine).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[int, int | None]] = {
     "uselib": (134, None),
 }
 UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
-"""On both architectures. They fail as if the kernel lacked them, which programs can handle."""
+"""Numbers on both architectures. These calls fail as if the kernel lacked them, which programs can handle."""
 UNCOUNTED: dict[str, tuple[int, int]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -90,13 +90,14 @@ UNCOUNTED: dict[str, tuple[int, int]] = {
     "semget": (64, 190),
     "vmsplice": (278, 75),  # one byte in a pipe keeps a page of 2 MiB that the process has unmapped
 }
-"""Of x86-64 and aarch64: memory that belongs to no process. Unknown too where no cgroup counts it."""
+"""Numbers on x86-64 and aarch64 of calls that create memory of no process. They fail in the same way if no cgroup
+counts that memory."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The properties of an architecture that the filter needs: its mark (linux/audit.h), and numbers of calls whose
-    arguments are looked at."""
+    """Properties of an architecture for the filter: its mark (linux/audit.h), and numbers of calls whose arguments are
+    checked."""
 
     mark: int
     column: int
@@ -113,17 +114,17 @@ MACHINES = {
 
 @functools.cache
 def seccomp_filter(machine: str = platform.machine(), counted: bool = True) -> bytes:
-    """Returns the program: instructions of 8 bytes. Calls of other architectures are refused.
+    """Returns the program: instructions of 8 bytes. Calls of other architectures are rejected.
 
     Args:
-        counted: a cgroup counts the memory that belongs to no process; else calls that make it are refused.
+        counted: whether a cgroup counts memory of no process; otherwise calls that create such memory are rejected.
 
     Raises:
         ConfigError: the filter does not know this machine's system calls.
     """
     if machine not in MACHINES:
         raise ConfigError(
-            f"a sandbox's filter of system calls is made for {' and '.join(MACHINES)}, not for {machine}"
+            f"the sandbox's filter of system calls supports {' and '.join(MACHINES)}, not {machine}"
         )
     about = MACHINES[machine]
     program = [_load(ARCHITECTURE), _if(EQUAL, about.mark, skip=1), _refuse(errno.EPERM)]
@@ -157,7 +158,7 @@ def _load(offset: int) -> bytes:
 
 
 def _if(test: int, value: int, skip: int, otherwise: int = 0) -> bytes:
-    """Skips so many of the next instructions where the loaded word passes the test, or where it does not."""
+    """Returns an instruction that skips `skip` instructions if the loaded word passes the test, else `otherwise`."""
     return struct.pack("<HBBI", test, skip, otherwise, value)
 
 

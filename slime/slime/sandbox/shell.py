@@ -85,11 +85,11 @@ class Shells:
         self._one = threading.Lock()
 
     def execute(self, name: str, command: str, seconds: float = 20.0, block: bool = True) -> Shown:
-        """Runs a command in the shell `name`, a new one if there is none.
+        """Runs a command in the shell `name`, which is started if it does not exist.
 
         Args:
             seconds: time after which it continues in the background.
-            block: False: it runs in the background at once.
+            block: whether to wait; False: it runs in the background at once.
         """
         if "\0" in command:
             return Shown(error="a command cannot hold a zero byte")
@@ -100,8 +100,8 @@ class Shells:
         return self._ask("view", name)
 
     def write(self, name: str, text: str, seconds: float = 5.0) -> Shown:
-        """Types text, and the end of the line if it has none and is no control character; waits for a pause in the
-        output, at most `seconds`."""
+        """Types text, and a line end unless it has one or is a control character. Waits for a pause in the output, for at
+        most `seconds`."""
         typed = text if text.endswith("\n") or (len(text) == 1 and text < " ") else f"{text}\n"
         return self._ask("write", name, typed, seconds)
 
@@ -110,7 +110,7 @@ class Shells:
         return self._ask("kill", name)
 
     def close(self) -> None:
-        """Ends the sandbox with all shells; the workspace stays. May be repeated, and from another thread."""
+        """Ends the sandbox with all shells; the workspace stays. Can be repeated, also from another thread."""
         box, self.box = self.box, None
         if box is not None:
             box.close()
@@ -125,7 +125,7 @@ class Shells:
         if self.box is not None:
             return self.box
         image = self.image.environment if self.image is not None else {}
-        # Of the image's own programs
+        # only the image's own programs may use these
         linking = {name: value for name, value in image.items() if name.startswith("LD_")}
         rest = [str(self.limits.output_chars), str(MOST_SHELLS), self.bash, json.dumps(linking)]
         program = [*worker_python(self.image), "-I", "-S", "-c", WORKER.read_text(), *rest]
@@ -162,7 +162,8 @@ class Shells:
             return Shown(error=f"{reason}; all shells were ended{where}", restarted=True)
 
     def _shown(self, line: bytes | None) -> Shown | None:
-        """None if the line is not the worker's answer to this order: code in the sandbox may have written it."""
+        """Returns the answer in a line; None if it is not the worker's answer to this order, because code in the sandbox
+        may have written it."""
         try:
             reply: dict[str, Any] = json.loads(line or b"")
             if reply["number"] != self.number:

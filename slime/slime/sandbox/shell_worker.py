@@ -1,7 +1,7 @@
-"""Runs inside the sandbox: named bash shells, each with its own terminal. The source is handed to `python -c`.
+"""Runs inside the sandbox: named bash shells, each with its own terminal. The source is passed to `python -c`.
 
-Lines of JSON in {"number", "action": "execute" | "view" | "write" | "kill", "name", "text", "seconds", "block"}, and out
-{"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while one runs.
+Input: lines of JSON, {"number", "action": "execute" | "view" | "write" | "kill", "name", "text", "seconds", "block"}.
+Output: {"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while one runs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import sys
 import termios
 import time
 
-LONGEST = int(sys.argv[1])
+MAX_CHARACTERS = int(sys.argv[1])
 MOST_SHELLS = int(sys.argv[2])
 PROGRAM = sys.argv[3]
-PLAIN = not PROGRAM.endswith("bash")  # a shell that knows POSIX alone
+PLAIN = not PROGRAM.endswith("bash")  # a shell that supports only POSIX
 os.environ.update(json.loads(sys.argv[4]))
 IDLE = 0.3  # seconds without output after which a typed line counts as answered
 TICK = 0.05
@@ -42,25 +42,25 @@ WORDS = ["sh", "-c", PLAIN_LOOP] if PLAIN else ["bash", "--norc", "--noprofile",
 on the terminal too, after all that the command printed."""
 
 
-class Kept:
-    """New output: the beginning and the end of it if it is long."""
+class NewOutput:
+    """New output; only its beginning and end if it is long."""
 
     def __init__(self) -> None:
         self.start, self.end, self.size = b"", b"", 0
 
     def add(self, data: bytes) -> None:
         self.size += len(data)
-        room = 2 * LONGEST - len(self.start)
+        room = 2 * MAX_CHARACTERS - len(self.start)
         self.start += data[:room]
-        self.end = (self.end + data[room:])[-2 * LONGEST :] if len(data) > room else self.end
+        self.end = (self.end + data[room:])[-2 * MAX_CHARACTERS :] if len(data) > room else self.end
 
     def take(self) -> str:
         start, end = self.start.decode(errors="replace"), self.end.decode(errors="replace")
         text, size = start + end, self.size
         self.__init__()  # type: ignore[misc]
-        if len(text) <= LONGEST:
+        if len(text) <= MAX_CHARACTERS:
             return text
-        half = LONGEST // 2
+        half = MAX_CHARACTERS // 2
         return f"{text[:half]}\n... [{size} bytes in all] ...\n{text[-half:]}"
 
 
@@ -81,7 +81,7 @@ class Shell:
         os.close(inside)
         os.close(read)
         os.set_blocking(self.terminal, False)
-        self.new, self.held, self.mark = Kept(), b"", ""
+        self.new, self.held, self.mark = NewOutput(), b"", ""
         self.running, self.ended, self.last_output = False, False, 0.0
         self.code: int | None = None
 
@@ -110,7 +110,7 @@ class Shell:
         self.new.add(text[:cut] if cut >= 0 else text)
 
     def see_end(self, wait: bool = False) -> None:
-        """Notices that bash has ended."""
+        """Records that bash has ended."""
         if self.ended:
             return
         with contextlib.suppress(ChildProcessError):
@@ -121,7 +121,7 @@ class Shell:
                 self.ended, self.running = True, False
 
     def write(self, text: str, until: float) -> bool:
-        """Types the text; whether all of it was taken."""
+        """Types the text. Returns whether the terminal accepted all of it."""
         data = text.encode()
         while data and time.monotonic() < until:
             try:
@@ -150,9 +150,9 @@ class Shell:
 
 
 def _order(mark: str, command: str) -> bytes:
-    """As the shell's loop reads it; a plain one reads lines, so each byte is spelled."""
-    spelled = b"".join(b"\\0%03o" % one for one in command.encode())
-    return b"%s\n%s\n" % (mark.encode(), spelled) if PLAIN else f"{mark}\0{command}\0".encode()
+    """Returns a command in the format of the shell's loop. A plain shell reads lines, so each byte is escaped."""
+    escaped = b"".join(b"\\0%03o" % one for one in command.encode())
+    return b"%s\n%s\n" % (mark.encode(), escaped) if PLAIN else f"{mark}\0{command}\0".encode()
 
 
 def _become_bash(terminal: int, orders: int) -> None:
@@ -160,8 +160,8 @@ def _become_bash(terminal: int, orders: int) -> None:
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
         high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (terminal, orders)]
-        for target, have in ((0, high[0]), (1, high[0]), (2, high[0]), (3, high[1]), (4, high[0])):
-            os.dup2(have, target)
+        for target, source in ((0, high[0]), (1, high[0]), (2, high[0]), (3, high[1]), (4, high[0])):
+            os.dup2(source, target)
         os.closerange(5, 1024)
         for usual in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(usual, signal.SIG_DFL)  # a run in the background of a script ignores the first two
@@ -174,7 +174,7 @@ SHELLS: dict[str, Shell] = {}
 
 
 def pump(seconds: float, orders: int | None = None) -> bool:
-    """Reads output for this time; whether an order is there."""
+    """Reads output for `seconds`. Returns whether an order has arrived."""
     waiting = select.poll()
     by_descriptor = {shell.terminal: shell for shell in SHELLS.values() if not shell.ended}
     for descriptor in by_descriptor:

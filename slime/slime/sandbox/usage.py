@@ -23,10 +23,10 @@ class Mapped:
     """One process.
 
     Attributes:
-        numbers: of its /proc/PID/statm when it was looked at; as long as they are the same, the rest most likely is.
-        private: bytes that it alone has resident.
+        numbers: its /proc/PID/statm at the last check; while they are unchanged, the other values most likely are too.
+        private: resident bytes that no other process shares.
         shared: size by inode, in bytes, of shared memory that it maps.
-        removed: size of mapped files that have no name any more, by device (major:minor in hex) and inode.
+        removed: size of mapped files that have been deleted, by device (major:minor in hex) and inode.
     """
 
     numbers: bytes
@@ -64,10 +64,10 @@ class Usage:
         return []
 
     def memory(self, fresh: bool = True) -> int:
-        """Returns bytes that all processes together have resident or share; files in memory do not count.
+        """Returns the resident and shared bytes of all processes; files in memory do not count.
 
         Args:
-            fresh: False: takes the shared memory of processes whose sizes have not changed from the last look.
+            fresh: False: reuse the shared memory of processes whose sizes have not changed since the last check.
         """
         self._look(fresh)
         sizes: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Usage:
                     yield device, inode, int(offset, 16) + end - start, path
 
     def removed(self, device: int) -> int:
-        """Returns bytes of files on a device that processes have open or mapped, and that have no name."""
+        """Returns the bytes of deleted files on a device that processes have open or mapped."""
         removed: dict[str, int] = {}
         self._look(fresh=False)
         for name in self._mapped:
@@ -127,7 +127,7 @@ class Usage:
         return sum(removed.values())
 
     def too_many_files(self, most_bytes: int) -> str | None:
-        """Returns the folder in memory that holds more files than its size allows, None if there is none."""
+        """Returns the folder in memory that has more files than its size allows; None if there is none."""
         if not self.is_set_up:
             return None
         for place in self.in_memory:

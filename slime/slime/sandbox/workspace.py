@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slime.errors import ConfigError, SandboxError
-from slime.sandbox.command import BOX_USER, copy_apart
+from slime.sandbox.command import BOX_USER, copy_as_box_user
 from slime.sandbox.folders import (
     FOLDER,
     TooLarge,
@@ -88,11 +88,11 @@ class Workspace:
                 self.close()
             if isinstance(error, ConfigError):
                 raise
-            raise SandboxError(f"a workspace could not be made: {error}") from error
+            raise SandboxError(f"a workspace could not be created: {error}") from error
 
     @property
     def root(self) -> int:
-        """A descriptor of the folder. Raises OSError once it is closed, for its number may be another's then."""
+        """Returns a descriptor of the folder. Raises OSError after `close`, because another file may have its number."""
         if not self._end.alive:
             raise OSError(errno.EBADF, "the workspace is closed")
         return self._roots[0]
@@ -101,15 +101,17 @@ class Workspace:
         """Copies the image's folders; they do not count for the limits."""
         for path, place in self.folders if first else self.folders[1:]:
             if (source := image.folder(place)) is not None:
-                copy_apart(source, path)
+                copy_as_box_user(source, path)
         try:
             size, entries = map(sum, zip(*(size_of(root) for root in self._roots), strict=True))
         except TooLarge as error:
-            raise ConfigError(f"a workspace cannot hold what the image {image.name} has: {error}") from error
+            raise ConfigError(
+                f"the files of the image {image.name} do not fit into a workspace: {error}"
+            ) from error
         self.most_bytes, self.most_entries = self.most_bytes + size, self.most_entries + entries
 
     def again(self) -> Workspace:
-        """Returns another one, with copies of these files. Raises SandboxError."""
+        """Returns a new workspace with copies of these files. Raises SandboxError."""
         places = [there for _, there in self.folders[1:]]
         new = Workspace(None, self.place, self.most_bytes, self.most_entries, writable=places)
         new.image = self.image
@@ -144,7 +146,7 @@ class Workspace:
                 copy_tree(source, new)
 
     def remove(self, path: str) -> None:
-        """Removes a file, or a folder with all in it; nothing if there is none. Raises ValueError, OSError."""
+        """Removes a file, or a folder with its contents, if it exists. Raises ValueError, OSError."""
         *way, name = parts_of(path)
         with contextlib.suppress(FileNotFoundError), folder(self.root, tuple(way)) as here:
             remove(here, name)

@@ -99,7 +99,7 @@ def test_an_image_is_built_of_a_dockerfile(podman: Tool, cache: Path, tmp_path: 
 
 @needs_podman
 def test_a_missing_image_is_rejected_with_the_tools_reason(podman: Tool, cache: Path) -> None:
-    with pytest.raises(DataError, match=r"no image localhost/none:1 to be had: podman: \S") as found:
+    with pytest.raises(DataError, match=r"the image localhost/none:1 is not available: podman: \S") as found:
         image_of("localhost/none:1", cache, [podman])
     assert "\n" not in str(found.value)
 

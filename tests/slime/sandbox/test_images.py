@@ -221,7 +221,7 @@ def test_without_podman_and_docker_a_name_is_rejected_with_a_remedy(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slime.sandbox.images.tools.shutil.which", lambda name: None)
-    with pytest.raises(ConfigError, match="neither podman nor docker here to get it: install podman"):
+    with pytest.raises(ConfigError, match="neither is installed: install podman"):
         image_of("some/image:1", cache)
 
 

@@ -24,7 +24,7 @@ class Images:
     """The images to fetch. Raises ConfigError if none is named."""
 
     names: list[str] = flag([], "images that podman or docker has or can pull, or archives", positional=True)
-    from_: Path | None = flag(None, "a file with further names, one per line", unit="path")
+    from_: Path | None = flag(None, "file with further names, one per line", unit="path")
     again: bool = flag(False, "check whether names refer to new images")
 
     def __post_init__(self) -> None:
@@ -38,18 +38,20 @@ class Images:
 
 
 def main() -> int:
-    asked = parse(Images, None, "python -m slime.sandbox.images", "Gets and unpacks images of containers.")
+    settings = parse(
+        Images, None, "python -m slime.sandbox.images", "Downloads and unpacks container images."
+    )
     failed = False
-    for name in asked.all_names:
+    for name in settings.all_names:
         began = time.monotonic()
         try:
-            image = image_of(name, again=asked.again)
+            image = image_of(name, again=settings.again)
         except ClawError as error:
             failed = True
             print(f"error: {error}", file=sys.stderr)
             continue
-        about = {"image": name, "path": str(image.path), "mib": image.size >> 20, "entries": image.entries}
-        print(json.dumps({**about, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+        row = {"image": name, "path": str(image.path), "mib": image.size >> 20, "entries": image.entries}
+        print(json.dumps({**row, "seconds": round(time.monotonic() - began, 2)}), flush=True)
     return int(failed)
 
 

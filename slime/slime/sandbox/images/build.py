@@ -14,17 +14,16 @@ from slime.sandbox.images.tools import INSTALL, Tool, tools
 
 
 def built_image(dockerfile: Path, chosen: Sequence[Tool] | None = None, folder: Path | None = None) -> Image:
-    """Returns the image of a Dockerfile, whose folder is the context. It is built by one process while others wait,
-    and not again until something in the folder changes; nothing of it stays with podman or docker but their own cache
-    of steps.
+    """Returns the image of a Dockerfile, whose folder is the context. One process builds it while others wait,
+    and it is rebuilt only if the folder changes. podman or docker keep only their own cache of steps.
 
     Args:
-        chosen: tools to ask; those that are here if None.
-        folder: of the cache; `images_folder()` if None.
+        chosen: tools to use; None: the installed ones.
+        folder: folder of the cache; None: `images_folder()`.
 
     Raises:
-        ConfigError: there is neither podman nor docker here, or no room.
-        DataError: a step fails.
+        ConfigError: neither podman nor docker is installed, or the disk is full.
+        DataError: a step of the Dockerfile fails.
     """
     folder = images_folder() if folder is None else folder
     folder.mkdir(parents=True, exist_ok=True)

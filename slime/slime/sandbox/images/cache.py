@@ -46,17 +46,17 @@ def images_folder() -> Path:
 def image_of(
     name: str, folder: Path | None = None, tools: Sequence[Tool] | None = None, again: bool = False
 ) -> Image:
-    """Returns an image: from the cache, or got and unpacked by one process while others wait.
+    """Returns an image from the cache; a missing image is downloaded and unpacked by one process while others wait.
 
     Args:
-        name: of a local image or one that podman or docker can pull, or the path of an archive (`docker save`, an OCI
+        name: name of an image that podman or docker has or can pull, or the path of an archive (`docker save`, an OCI
             layout, a tar of a root folder).
-        folder: of the cache; `images_folder()` if None.
-        tools: to ask; those that are here if None.
-        again: asks whether the name stands for another image by now.
+        folder: folder of the cache; None: `images_folder()`.
+        tools: tools to use; None: the installed ones.
+        again: check whether the name refers to a new image.
 
     Raises:
-        ConfigError: this machine cannot: no podman or docker, no room, another architecture.
+        ConfigError: neither podman nor docker is installed, the disk is full, or the architecture differs.
         DataError: there is no such image, or it is broken.
     """
     folder = images_folder() if folder is None else folder
@@ -67,40 +67,40 @@ def image_of(
         except BadImage as error:
             raise DataError(f"the image {name}: {error}") from error
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            why = f"there is no room for it in {folder}" if full else str(error)
-            raise ConfigError(f"the image {name} cannot be unpacked: {why}") from error
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            reason = f"there is no room for it in {folder}" if is_full else str(error)
+            raise ConfigError(f"the image {name} cannot be unpacked: {reason}") from error
         _known[folder, name] = image
     return image
 
 
 def _cached(folder: Path, name: str, tools: Sequence[Tool] | None, again: bool) -> Image:
     folder.mkdir(parents=True, exist_ok=True)
-    closed = [
+    inaccessible = [
         part for part in (folder, *folder.parents) if os.getuid() == 0 and not part.stat().st_mode & 0o001
     ]
-    if closed:
+    if inaccessible:
         raise ConfigError(
-            f"code in a sandbox cannot read {folder}, as {closed[0]} is closed to others: set SLIME_IMAGE_DIR"
+            f"code in a sandbox cannot read {folder}, as {inaccessible[0]} is closed to others: set SLIME_IMAGE_DIR"
         )
-    named = _file_of(folder, name)
-    with _alone(named.with_suffix(".lock")):
-        known = None if again or Path(name).is_file() else cached_image(folder, name)
-        if known is not None:
-            return known
+    name_file = _file_of(folder, name)
+    with _locked(name_file.with_suffix(".lock")):
+        cached = None if again or Path(name).is_file() else cached_image(folder, name)
+        if cached is not None:
+            return cached
         source = _source(name, tools)
         place = folder / hashlib.sha256(source.identity.encode()).hexdigest()[:32]
-        with _alone(place.with_suffix(".lock")):
+        with _locked(place.with_suffix(".lock")):
             if not (place / ABOUT).is_file():
                 _unpack(source, place, name)
-        named.write_text(place.name)
+        name_file.write_text(place.name)
         return _read(place, name)
 
 
 def cached_image(folder: Path, name: str) -> Image | None:
     """Returns the image last found for this name; None if it is not in the cache."""
-    named = _file_of(folder, name)
-    place = folder / named.read_text() if named.is_file() else None
+    name_file = _file_of(folder, name)
+    place = folder / name_file.read_text() if name_file.is_file() else None
     return _read(place, name) if place is not None and (place / ABOUT).is_file() else None
 
 
@@ -124,9 +124,9 @@ def _source(name: str, tools: Sequence[Tool] | None) -> Source:
             about.get("Config") or {},
             lambda to: tool.export(identity, to),
         )
-    own = MACHINES.get(platform.machine(), platform.machine())
-    if source.architecture and source.architecture != own:
-        raise ConfigError(f"the image {name} is for {source.architecture}, this machine is {own}")
+    architecture = MACHINES.get(platform.machine(), platform.machine())
+    if source.architecture and source.architecture != architecture:
+        raise ConfigError(f"the image {name} is for {source.architecture}, this machine is {architecture}")
     return source
 
 
@@ -166,7 +166,7 @@ def _read(place: Path, name: str) -> Image:
 
 
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _locked(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -217,8 +217,8 @@ def read_archive(path: Path) -> Archive:
     except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadImage(f"no archive of an image: {line_of(error)}") from error
     about = path.stat()
-    named = f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
-    return Archive(path, hashlib.sha256(named.encode()).hexdigest(), {}, None)
+    name_file = f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
+    return Archive(path, hashlib.sha256(name_file.encode()).hexdigest(), {}, None)
 
 
 def _saved(archive: tarfile.TarFile, manifest: Any) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Programs of this machine that sandboxes on images get: the one that sets limits, and the Python of our workers.
+"""Programs of this machine for sandboxes with images: prlimit, and the Python of the workers.
 
 They are started by this machine's dynamic linker with its libraries, so they do not depend on the image.
 """
@@ -15,8 +15,8 @@ from slime.errors import ConfigError
 
 PLACE = "/.box"
 """Their location in the sandbox: an empty folder of every unpacked image."""
-LOOK_SECONDS = 60.0
-LOOK = """
+INSPECT_SECONDS = 60.0
+INSPECT = """
 import importlib, json, os, sys
 for folder in sys.path:
     for name in sorted(os.listdir(folder)) if folder.endswith("lib-dynload") else ():
@@ -34,8 +34,8 @@ class Carried:
     """Files of this machine in every sandbox with an image.
 
     Attributes:
-        limiter, python: how prlimit and Python are started there.
-        files: the requirements for them: files and folders of this machine, and their places below PLACE.
+        limiter, python: commands of prlimit and Python in the sandbox.
+        files: files and folders of this machine that they need, with their paths below PLACE.
     """
 
     limiter: list[str]
@@ -47,22 +47,28 @@ def carry(python: str, prlimit: str) -> Carried:
     """Determines the files that the programs need. Raises ConfigError if that fails."""
     try:
         completed = subprocess.run(
-            [python, "-I", "-S", "-c", LOOK], capture_output=True, text=True, check=True, timeout=LOOK_SECONDS
+            [python, "-I", "-S", "-c", INSPECT],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=INSPECT_SECONDS,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(f"{python} cannot be looked at for sandboxes on images: {error}") from error
-    about = json.loads(completed.stdout)
-    modules = [Path(folder) for folder in about["path"] if os.path.isdir(folder)]
-    shared = [Path(file) for file in about["files"] if ".so" in Path(file).name and os.path.isfile(file)]
+        raise ConfigError(f"{python} cannot be inspected for sandboxes with images: {error}") from error
+    inspected = json.loads(completed.stdout)
+    modules = [Path(folder) for folder in inspected["path"] if os.path.isdir(folder)]
+    shared = [Path(file) for file in inspected["files"] if ".so" in Path(file).name and os.path.isfile(file)]
     linker = next((file for file in shared if file.name.startswith("ld-")), None)
     if linker is None:
-        raise ConfigError(f"{python} has no dynamic linker, so there are no sandboxes on images here")
+        raise ConfigError(f"{python} has no dynamic linker, so sandboxes with images do not work here")
     libraries = sorted({linker.parent, *(file.parent for file in shared)} - set(modules))
     program = f"{PLACE}/python/bin/{Path(python).resolve().name}"
-    there = {Path(python).resolve(): program, linker: f"{PLACE}/linker", Path(prlimit): f"{PLACE}/prlimit"}
-    there |= {folder: f"{PLACE}/libraries/{number}" for number, folder in enumerate(libraries)}
+    places = {Path(python).resolve(): program, linker: f"{PLACE}/linker", Path(prlimit): f"{PLACE}/prlimit"}
+    places |= {folder: f"{PLACE}/libraries/{number}" for number, folder in enumerate(libraries)}
     for folder in modules:
         if not any(folder.is_relative_to(other) for other in modules if other != folder):
-            there[folder] = f"{PLACE}/python/{folder.relative_to(about['prefix'])}"
-    linked = [f"{PLACE}/linker", "--library-path", ":".join(there[folder] for folder in libraries)]
-    return Carried([*linked, f"{PLACE}/prlimit"], [*linked, "--argv0", program, program], there)
+            places[folder] = f"{PLACE}/python/{folder.relative_to(inspected['prefix'])}"
+    linker_command = [f"{PLACE}/linker", "--library-path", ":".join(places[folder] for folder in libraries)]
+    return Carried(
+        [*linker_command, f"{PLACE}/prlimit"], [*linker_command, "--argv0", program, program], places
+    )

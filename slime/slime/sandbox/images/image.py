@@ -35,7 +35,7 @@ class Image:
         """Returns a folder of the image on this machine, without following links; None if it does not exist.
 
         Raises:
-            ConfigError: it is something else, or a link is on the way.
+            ConfigError: it is not a folder, or its path contains a link.
         """
         here = self.path
         for name in parts(place):
@@ -47,7 +47,7 @@ class Image:
             if not stat.S_ISDIR(mode):
                 what = f"a link to {os.readlink(here)}" if stat.S_ISLNK(mode) else "a file"
                 raise ConfigError(
-                    f"{place} cannot be a folder of its own: in the image {self.name} it is {what}"
+                    f"{place} cannot be a separate folder: in the image {self.name} it is {what}"
                 )
         return here
 
@@ -76,10 +76,10 @@ class Image:
 
 
 def parts(place: str) -> tuple[str, ...]:
-    """Returns the path components of a place in a sandbox. Raises ConfigError: it goes up again."""
+    """Returns the path components of a place in a sandbox. Raises ConfigError if it contains `..`."""
     names = tuple(_names(place))
     if ".." in names:
-        raise ConfigError(f"{place} is not a place in a sandbox: it has .. in it")
+        raise ConfigError(f"{place} is not a valid path in a sandbox: it contains ..")
     return names
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from slime.errors import ConfigError
 from slime.sandbox.images.image import Image, parts
 
-MADE = ("proc", "dev", "tmp", ".box")
+MOUNT_POINTS = ("proc", "dev", "tmp", ".box")
 """Folders that every unpacked image has, as mount points."""
 
 
 def image_mounts(image: Image, places: Iterable[str]) -> list[str]:
-    """Returns arguments of bubblewrap. An image that has all of the places is one mount; a folder that lacks one is
+    """Returns arguments of bubblewrap. An image that contains all places is one mount. A folder without one of them is
     rebuilt, with a mount for each of its entries.
 
     Raises:
-        ConfigError: a place is behind a link of the image, which could point outside.
+        ConfigError: the path of a place contains a link of the image, which could point outside.
     """
     return _mounted(image, image.path, "", [parts(place) for place in places])
 

@@ -26,7 +26,7 @@ class Tool:
     """One of these tools.
 
     Attributes:
-        words: the command, and options that stand before every subcommand.
+        words: the command, and options before every subcommand.
     """
 
     words: tuple[str, ...]
@@ -36,7 +36,7 @@ class Tool:
         return Path(self.words[0]).name
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs a subcommand. One that takes longer than an hour is ended, as a failure."""
+        """Runs a subcommand; one that takes longer than an hour fails."""
         try:
             return subprocess.run(
                 [*self.words, *words],
@@ -50,7 +50,7 @@ class Tool:
             return subprocess.CompletedProcess(words, 1, "", f"it took longer than {SECONDS:g} s")
 
     def about(self, image: str) -> dict[str, Any] | None:
-        """Returns the tool's record of a local image; None if it has none of that name."""
+        """Returns the tool's record of a local image; None if there is no image of that name."""
         completed = self.ask("image", "inspect", image)
         try:
             entries = json.loads(completed.stdout) if completed.returncode == 0 else []
@@ -60,10 +60,10 @@ class Tool:
 
     def export(self, identity: str, to: Unpacker) -> None:
         """Unpacks the files of a local image. Raises BadImage, OSError."""
-        made = self.ask("create", identity, "/bin/true")
-        if made.returncode:
-            raise BadImage(f"{self.name} create fails: {reason(made.stderr)}")
-        container = made.stdout.strip().splitlines()[-1]
+        created = self.ask("create", identity, "/bin/true")
+        if created.returncode:
+            raise BadImage(f"{self.name} create failed: {reason(created.stderr)}")
+        container = created.stdout.strip().splitlines()[-1]
         try:
             with tempfile.TemporaryFile() as errors:
                 command = [*self.words, "export", container]
@@ -79,20 +79,24 @@ class Tool:
                 if export.returncode:
                     errors.seek(0)
                     raise BadImage(
-                        f"{self.name} export fails: {reason(errors.read().decode(errors='replace'))}"
+                        f"{self.name} export failed: {reason(errors.read().decode(errors='replace'))}"
                     )
         finally:
             self.ask("rm", "-f", container)
 
     def build(self, folder: Path, file: Path, name: str) -> None:
-        """Builds an image of a Dockerfile. Where podman's runtime cannot start containers, as inside of another one, its
-        steps run in a chroot. Raises DataError: it cannot be built, with the last line of why."""
+        """Builds an image from a Dockerfile. If podman's runtime cannot start containers, for example inside another one,
+        the steps run in a chroot. Raises DataError with the last line of the tool's error."""
         words = ("-t", name, "-f", str(file), str(folder))
-        done = self.ask("build", *words)
-        if done.returncode and self.name == "podman" and any(word in done.stderr for word in RUNTIMES):
-            done = self.ask("build", "--isolation=chroot", *words)
-        if done.returncode:
-            raise DataError(f"{file}: {self.name} cannot build it: {reason(done.stderr)}")
+        completed = self.ask("build", *words)
+        if (
+            completed.returncode
+            and self.name == "podman"
+            and any(word in completed.stderr for word in RUNTIMES)
+        ):
+            completed = self.ask("build", "--isolation=chroot", *words)
+        if completed.returncode:
+            raise DataError(f"{file}: {self.name} cannot build it: {reason(completed.stderr)}")
 
 
 def tools() -> list[Tool]:
@@ -105,27 +109,25 @@ def tool_with(image: str, chosen: Sequence[Tool] | None = None) -> tuple[Tool, d
     """Returns the tool that has the image, pulled if none has it, and its record.
 
     Raises:
-        ConfigError: there is none here.
-        DataError: none can get it; with their reasons.
+        ConfigError: no tool is installed.
+        DataError: no tool has or can pull the image; the message contains their errors.
     """
     if image.startswith("-"):
         # podman and docker would parse it as an option
         raise DataError(f"{image!r} is not a name of an image")
     here = tools() if chosen is None else list(chosen)
     if not here:
-        raise ConfigError(
-            f"{image} is an image, and there is neither podman nor docker here to get it: {INSTALL}"
-        )
+        raise ConfigError(f"the image {image} needs podman or docker, and neither is installed: {INSTALL}")
     for tool in here:
         if about := tool.about(image):
             return tool, about
     reasons = []
     for tool in here:
-        done = tool.ask("pull", image)
-        if done.returncode == 0 and (about := tool.about(image)):
+        completed = tool.ask("pull", image)
+        if completed.returncode == 0 and (about := tool.about(image)):
             return tool, about
-        reasons.append(f"{tool.name}: {reason(done.stderr)}")
-    raise DataError(f"there is no image {image} to be had: {'; '.join(reasons)}")
+        reasons.append(f"{tool.name}: {reason(completed.stderr)}")
+    raise DataError(f"the image {image} is not available: {'; '.join(reasons)}")
 
 
 def reason(text: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import IO
 
 from slime.sandbox.folders import FOLDER, new_file, remove
-from slime.sandbox.images.mounts import MADE
+from slime.sandbox.images.mounts import MOUNT_POINTS
 
 HIDDEN, OPAQUE = ".wh.", ".wh..wh..opq"
 """Names in a layer that remove an entry of lower layers, and all entries of a folder (OCI image specification)."""
@@ -97,21 +97,23 @@ class Unpacker:
             try:
                 os.link(old, f"{name}.new", src_dir_fd=there, dst_dir_fd=here, follow_symlinks=False)
             except (FileNotFoundError, PermissionError) as error:
-                raise BadImage(f"a hard link to {'/'.join(target)}, which is no file of it") from error
+                raise BadImage(
+                    f"a hard link to {'/'.join(target)}, which is not a file of the image"
+                ) from error
             remove(here, name)
             os.rename(f"{name}.new", name, src_dir_fd=here, dst_dir_fd=here)
 
     def _hide(self, here: int, way: tuple[str, ...], name: str, new: set[tuple[str, ...]]) -> None:
-        """Removes entries of lower layers, but none of this layer."""
+        """Removes entries of lower layers, but not entries of this layer."""
         self.close()
         with _opened(self.root, way) as folder:
-            gone = os.listdir(folder) if name == OPAQUE else [name.removeprefix(HIDDEN)]
-            for one in gone:
+            hidden = os.listdir(folder) if name == OPAQUE else [name.removeprefix(HIDDEN)]
+            for one in hidden:
                 if one not in ("", ".", "..") and (*way, one) not in new:
                     remove(folder, one)
 
     def _folder(self, way: tuple[str, ...]) -> int:
-        """Returns the folder, created if it is missing, open until the next call, because entries come folder by
+        """Returns the folder, created if it is missing. It stays open until the next call, because entries are sorted by
         folder."""
         if self._at is None or self._at[0] != way:
             self.close()
@@ -124,13 +126,13 @@ def _inside(name: str) -> tuple[str, ...]:
     """Returns the components of a path. Raises BadImage if it leads outside."""
     path = PurePosixPath(name.lstrip("/")).parts
     if ".." in path or "\0" in name:
-        raise BadImage(f"{name!r} is outside it")
+        raise BadImage(f"{name!r} is outside the image")
     return tuple(path)
 
 
 @contextlib.contextmanager
 def _opened(root: int, way: tuple[str, ...], make: bool = False) -> Iterator[int]:
-    """A folder below the root. Raises BadImage: it is missing, or a link or a file is on the way."""
+    """Opens a folder below the root. Raises BadImage if it is missing, or its path contains a link or a file."""
     here = os.dup(root)
     try:
         for name in way:
@@ -167,8 +169,8 @@ def _is_folder(here: int, name: str) -> bool:
 
 
 def finish(root: int) -> tuple[int, int]:
-    """Creates the mount points of a sandbox, and removes other entries of these names. Bytes and entries of all."""
-    for name in MADE:
+    """Creates the mount points of a sandbox, replacing entries of these names. Returns bytes and entries of the image."""
+    for name in MOUNT_POINTS:
         remove(root, name)
         _make(root, name)
     size, entries = 0, 0
