@@ -38,9 +38,7 @@ class PoolFlags:
         "environment class, file.py:Class, or the name of a track, such as terminal",
         env=("ENVIRONMENT_PATH", "ENV_TYPE"),
     )
-    environment_port: int = flag(
-        POOL_PORT, "port of the pool, on the loopback address", least=1, parallel=65535
-    )
+    environment_port: int = flag(POOL_PORT, "port of the pool, on the loopback address", least=1, most=65535)
     parallel_envs: int = flag(
         64, "concurrent environments and episodes", env=("PARALLEL_ENVS",), yields=True, least=1
     )

@@ -1,7 +1,8 @@
 """Runs inside the sandbox: named bash shells, each with its own terminal. The source is passed to `python -c`.
 
 Input: lines of JSON, {"number", "action": "execute" | "view" | "write" | "kill", "name", "text", "seconds", "block"}.
-Output: {"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while one runs.
+Output: {"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command; None while
+one runs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from slime.errors import ConfigError, DataError
 from slime.sandbox.images import cache as cache_module
 from slime.sandbox.images import image_of
 from slime.sandbox.images.image import Image
-from slime.sandbox.images.mounts import MADE, image_mounts
+from slime.sandbox.images.mounts import MOUNT_POINTS, image_mounts
 from slime.sandbox.images.unpack import BadImage, Unpacker
 from tests.slime.sandbox.images import entry, open_folder, saved, tar_of
 
@@ -152,7 +152,7 @@ def test_docker_save_archives_are_read_with_their_settings(tmp_path: Path, cache
     )
     image = image_of(str(path), cache)
     assert image.environment == {"PATH": "/opt/bin:/bin", "A": "b=c"} and image.workdir == "/work"
-    assert names(image.path) == {"b", *MADE} and image.entries == 1 + len(MADE)
+    assert names(image.path) == {"b", *MOUNT_POINTS} and image.entries == 1 + len(MOUNT_POINTS)
 
 
 def test_an_oci_layout_is_read_by_its_index(tmp_path: Path, cache: Path) -> None:
