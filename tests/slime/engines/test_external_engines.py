@@ -130,7 +130,7 @@ def test_an_external_embedded_engine_serves_and_is_skipped_while_unreachable(
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     engines.look_around()
-    assert engines.away == {process.url}
+    assert engines.unreachable == {process.url}
     again = embedded()
     deadline = time.monotonic() + 60
     while engines.missing():

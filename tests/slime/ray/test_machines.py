@@ -133,9 +133,9 @@ def shapes(split: GpuSplit) -> Iterator[tuple[int, int]]:
 def args_of(words: list[str], env: dict[str, str]) -> Arguments:
     """Returns the arguments of a script as the dry run parses them."""
     found: list[Arguments] = []
-    keep = dry_run.seated
+    keep = dry_run.machine_lines
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dry_run, "seated", lambda args, plan: (found.append(args), keep(args, plan))[1])
+        patch.setattr(dry_run, "machine_lines", lambda args, plan: (found.append(args), keep(args, plan))[1])
         planned(words, env, 8, 8)
     return found[0]
 
@@ -147,7 +147,7 @@ def test_a_dry_run_shows_the_placement_of_the_start(script: str, pretended: Any)
     split = split_of(args)
     promised = 0
     for machines, gpus in shapes(split):
-        seated, fits = dry_run.seated(args, dry_run.Plan(num_gpus=machines * gpus, machines=machines))
+        seated, fits = dry_run.machine_lines(args, dry_run.Plan(num_gpus=machines * gpus, machines=machines))
         try:
             pretended([gpus] * machines)
             placed = Placement(split)
