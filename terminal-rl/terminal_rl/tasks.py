@@ -110,7 +110,7 @@ def made(place: str, image: Image | None = None) -> Workspace:
     try:
         return Workspace(None, place, WORKSPACE_BYTES, image=image, writable=writable)
     except OSError as error:
-        raise EnvironmentAway(f"a workspace could not be made: {error}") from error
+        raise EnvironmentAway(f"a workspace could not be created: {error}") from error
 
 
 def prepared(folder: TaskFolder) -> Workspace:

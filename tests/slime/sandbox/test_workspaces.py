@@ -158,7 +158,7 @@ def test_an_unwritable_workspace_is_an_infrastructure_failure_and_leaves_no_file
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(workspace_module, "copy_tree", full)
-    with pytest.raises(EnvironmentAway, match=r"could not be made.*No space left"):
+    with pytest.raises(EnvironmentAway, match=r"could not be created.*No space left"):
         Workspace(tmp_path)
     assert made[0].name == "files" and not made[0].parent.exists()
 
