@@ -51,9 +51,8 @@ def launch_embedded(argv: list[str]) -> None:
         os.nice(args.nice)
     takeover_id = takeover_id_of(args) if SUPERVISED else None
     if takeover_id is not None:
-        with (
-            without_garbage_collection()
-        ):  # immediately, because adopted workers have no supervisor until this one runs
+        # immediately, because adopted workers have no supervisor until this one runs
+        with without_garbage_collection():
             importlib.import_module(SUPERVISOR)
     reclaimed: list[ReclaimedWorker] = []
     try:
