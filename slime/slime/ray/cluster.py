@@ -88,8 +88,8 @@ def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
         ]
         failed = [
             node["NodeManagerAddress"]
-            for node, found in zip(nodes, ray.get(answers), strict=True)
-            if not found
+            for node, is_accessible in zip(nodes, ray.get(answers), strict=True)
+            if not is_accessible
         ]
     finally:
         probe.unlink()

@@ -6,6 +6,7 @@ A broadcast that hangs can therefore be killed without the trainer. The actor st
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ class RaySender:
 
     def __init__(self, args: RunArguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
+        self.turn = threading.Lock()
         self.actor: Any = None
 
     def meet(self, engine_host: str, timeout: float) -> Future[Meeting]:
