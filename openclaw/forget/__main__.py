@@ -52,7 +52,7 @@ class ForgetSettings(ServerAddress):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0; 1 if the server cannot be used or stores nothing about the person; 2 for an invalid
-    command line; 3 if the trainer will do a part later."""
+    command line; 3 if the trainer will do a part later, or requests of the person are still being answered."""
     parser = command_line.parser_of(ForgetSettings, "python -m openclaw.forget", ABOUT, VERSION)
     settings = command_line.loaded(parser, ForgetSettings, parser.parse_args(argv))
     server = None
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if server is not None:
             server.close()
     print(json.dumps(answer) if settings.json else as_text(answer))
-    return 3 if answer.get("status") == "waiting" else 0
+    return 3 if answer.get("status") == "waiting" or answer.get("running") else 0
 
 
 def _send(server: Server, key: str | None, settings: ForgetSettings) -> Json:

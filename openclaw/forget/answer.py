@@ -18,7 +18,17 @@ def as_lines(answer: Json) -> list[str]:
         lines.append(
             f"the adapter {name} and all its versions are deleted; its next use starts a new adapter"
         )
+    if running := answer["running"]:
+        lines.append(still_running(running))
     return lines + [_about_shared(one) for one in answer["shared"]]
+
+
+def still_running(count: int) -> str:
+    """Returns the sentence about requests that a deletion did not wait for."""
+    return (
+        f"{count} request(s) with deleted text are still being answered: an engine may still read them. Their answers "
+        "are not stored"
+    )
 
 
 def _about_shared(one: Json) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import orjson
@@ -58,6 +59,7 @@ class Caller:
         task: id of the task; None if there is none.
         memory: whether remembered preferences of the person may be added to the prompt.
         asker: sender of the request, for access control.
+        began: time of the request, in seconds of the monotonic clock.
     """
 
     scope: str | None
@@ -71,6 +73,7 @@ class Caller:
     source: Source = "gateway"
     memory: bool = True
     asker: Asker = NAMELESS
+    began: float = field(default_factory=time.monotonic, compare=False)
 
     @classmethod
     def of(

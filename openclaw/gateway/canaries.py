@@ -28,6 +28,7 @@ from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import ClawError, ClientError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.uses import Use
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.store import RolloutStore
 from openclaw.store.memory import Wish
@@ -289,6 +290,20 @@ def _policy(gateway: Gateway, store: RolloutStore, adapter: Adapter | None) -> t
     return canaries, None if adapter is None else trainer
 
 
+async def _look(gateway: Gateway, canaries: Canaries, whose: Asker, version: int) -> list[Looked]:
+    """Returns the result of `Canaries.look`; [] if words of the person are deleted meanwhile: no prompt with them is sent
+    after the end of the deletion."""
+    looking = asyncio.create_task(canaries.look(whose, version))
+    people = None if whose.person is None else {whose.person}
+    with gateway.uses.during(Use(people, cancel=looking.cancel)):
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            if (own := asyncio.current_task()) is not None and own.cancelling():
+                raise
+            return []
+
+
 async def watch(gateway: Gateway, store: RolloutStore) -> None:
     """Tests all preferences with each new version, until cancelled. Failed tests are repeated later."""
     policies = [_policy(gateway, store, one) for one in (None, *gateway.trained.adapters.values())]
@@ -299,7 +314,8 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
         try:
             for canaries, trainer in policies:
                 version = await asyncio.to_thread(store.versions.live, trainer)
-                tests += [await canaries.look(asker, version) for asker in await canaries.due(version)]
+                for whose in await canaries.due(version):
+                    tests.append(await _look(gateway, canaries, whose, version))
         except ClawError as error:
             log.info("the canary tests failed and are repeated in %g s: %s", RETRY_SECONDS, error)
             pause = RETRY_SECONDS

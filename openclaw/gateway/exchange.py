@@ -15,6 +15,7 @@ from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delt
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
+from openclaw.gateway.uses import Use
 from openclaw.sessions.transcript import Transcript
 from openclaw.store.rights import NAMELESS, Asker
 from openclaw.types import Message, NewTurn, TurnContext, TurnState
@@ -59,6 +60,7 @@ class Exchange:
         untrained: reason why the turn is not trained; None if it is trained.
         known_tokens: most prompt tokens that may be reported as cached: those of the parent turn. More would reveal
             that other people have sent the same text. None for no limit, if the server has no named keys.
+        use: ends with the answer; None if no deletion waits for it.
     """
 
     request: ChatRequest
@@ -76,6 +78,7 @@ class Exchange:
     model: str = ""
     untrained: str | None = None
     known_tokens: int | None = None
+    use: Use | None = None
 
     @property
     def cached(self) -> int:
@@ -108,9 +111,17 @@ class Exchange:
             ClientError: the engine rejects the request, or the time-out has passed.
             StoreError: the turn cannot be stored.
         """
-        if self.spans is None:
-            return await self._run(on_chunk)
-        return await self.spans.around(self, self._run, on_chunk)
+        try:
+            if self.spans is None:
+                return await self._run(on_chunk)
+            return await self.spans.around(self, self._run, on_chunk)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the use of the person's words, if the answer is complete or is never sampled."""
+        if self.use is not None:
+            self.use.end()
 
     async def _run(self, on_chunk: OnChunk) -> Completion:
         completion = Completion(self.request.stop, one_call=not self.request.parallel_tool_calls)

@@ -57,6 +57,8 @@ class PeopleToForget:
             adapter: the person's own adapter, which is deleted too; None if there is none.
             shared: weights that also serve others and were trained on the person's turns, each the fields of an
                 `openclaw.store.influence.Influence`. They do not change.
+            running: number of requests with words of the person that are still being answered after
+                `openclaw.gateway.uses.WAIT_SECONDS`. Their answers are not stored.
             status: "done", or "waiting" if the driver has not finished.
             seconds: duration of this call.
 
@@ -75,13 +77,13 @@ class PeopleToForget:
             request = pending or Forgetting(person, adapter, rollouts)
             if self._run_dir is not None:
                 await asyncio.to_thread(forgetting.write, self._run_dir, request)
-            deleted = await self._delete_rows(person, request)
+            deleted, running = await self._delete_rows(person, request)
         shared = [asdict(one) for one in influences if one.adapter is None or one.adapter != adapter]
         done = await self._wait(person)
         seconds = round(time.monotonic() - began, 3)
         return {
             "person": person, "deleted": deleted, "adapter": adapter, "shared": shared,
-            "status": "done" if done else "waiting", "seconds": seconds,
+            "running": running, "status": "done" if done else "waiting", "seconds": seconds,
         }  # fmt: skip
 
     async def watch(self) -> None:
@@ -96,11 +98,18 @@ class PeopleToForget:
                             log.warning("the deletion of a person's data failed, it is retried: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _delete_rows(self, person: str, one: Forgetting) -> dict[str, int]:
+    async def _delete_rows(self, person: str, one: Forgetting) -> tuple[dict[str, int], int]:
+        """Returns the number of deleted rows by kind, and of uses of the person's words that still run.
+
+        The driver acts after their end, so that it also deletes their prompts from the caches of engines.
+        """
         deleted, rollouts = await self._recorder.delete_person(person, one.adapter)
+        running = await self._recorder.uses.end_of_person(person)
+        if running:
+            log.warning("a person was deleted while %d requests of that person are still answered", running)
         if self._run_dir is not None:
             await asyncio.to_thread(forgetting.write, self._run_dir, one.with_rows_deleted(rollouts))
-        return deleted
+        return deleted, running
 
     async def _wait(self, person: str) -> bool:
         """Waits for the driver. Returns whether all data of the person is deleted."""

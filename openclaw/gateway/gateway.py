@@ -43,6 +43,7 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
 from openclaw.gateway.spans import spans_of
 from openclaw.gateway.trained_adapters import TrainedAdapters
+from openclaw.gateway.uses import Use, UsesInProgress
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.known import KnownHistories
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
@@ -101,6 +102,7 @@ class Gateway:
         self.engines = engines
         self.recorder = recorder
         self._in_flight = recorder.in_flight if recorder else InFlight()
+        self.uses = recorder.uses if recorder else UsesInProgress()
         self._admission = Admission()
         self._histories = KnownHistories()
         self._checked = CheckedPictures()
@@ -138,6 +140,16 @@ class Gateway:
             ClientError: the request is invalid, or too long.
             StoreError: the store cannot be read.
         """
+        people = set() if caller.person is None else {caller.person}
+        use = self.uses.begin(Use(people, caller.scope, began=caller.began))
+        try:
+            return await self._prepared(request, caller, kind, use)
+        except BaseException:
+            use.end()
+            raise
+
+    async def _prepared(self, request: ChatRequest, caller: Caller, kind: str, use: Use) -> Exchange:
+        """Does the work of `prepare`. `use` ends with the answer."""
         if request.stream:
             await self._admission.wait()
         adapter = self.names.adapter(request.model, caller.asker.key_name)
@@ -156,6 +168,7 @@ class Gateway:
         prompt = await self._render(request, parent, preferences)
         live_adapter = None if adapter is None else self.trained.live(adapter)
         generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None, live_adapter)
+        use.extend(generation.session_id, None if parent is None else parent.turn.person)
         if recorder and parent and caller.turn_type == "main":
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
@@ -167,6 +180,8 @@ class Gateway:
             recorder=recorder,
             session_end=self.recorder if caller.done else None,
             timeout=self.settings.request_timeout,
+            began=use.began,
+            use=use,
             asker=caller.asker,
             spans=self.spans,
             model=self.names.of(adapter),

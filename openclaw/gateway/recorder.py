@@ -7,12 +7,14 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from openclaw.common.pictures import Picture
 from openclaw.errors import StoreAway, StoreError
 from openclaw.gateway.running import InFlight
+from openclaw.gateway.uses import UsesInProgress
 from openclaw.sessions.repeated import RepeatedTexts
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
@@ -75,12 +77,14 @@ class Recorder:
 
     Attributes:
         forgetting: lock held while a person's rows are deleted, so that no deletion runs twice at the same time.
+        uses: uses of people's words in progress, for which deletions wait.
     """
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
         self.store = store
         self.forgetting = asyncio.Lock()
         self.in_flight = InFlight()
+        self.uses = UsesInProgress()
         self._writer = StoreWriter(store.database)
         self._session_ttl = session_ttl
         self._repeated = RepeatedTexts()
@@ -134,13 +138,17 @@ class Recorder:
         return [wish.text for wish in remembered]
 
     async def forget(self, wish_id: int, asker: Asker, person: str | None = None) -> bool:
-        """Deletes a preference, see `MemoryTable.forget`. Returns False if there is none. Raises StoreError.
+        """Deletes a preference, see `MemoryTable.forget`, and ends canary tests. Returns False if there is none.
+        Raises StoreError.
 
         Args:
             person: required owner of the preference; ignored for an asker with a name, who can delete only their own.
         """
         owner = person if asker.person is None else asker.person
-        return await self._write(lambda: self.store.memory.forget(wish_id, owner, asker))
+        is_deleted = await self._write(lambda: self.store.memory.forget(wish_id, owner, asker))
+        if is_deleted:
+            await self.uses.end_in_background()
+        return is_deleted
 
     async def record(
         self, turn: NewTurn, began: float, pictures: Mapping[str, Picture] | None = None
@@ -206,10 +214,19 @@ class Recorder:
         """Ends a session, see `SessionTable.end`. Returns the number of turns that expire. Raises StoreError."""
         return await self._write(lambda: self.store.sessions.end(session_id, asker))
 
-    async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Deletes a session with all derived data. Returns the number of deleted rows by kind. Raises StoreError."""
-        self._note_deletion("session", session_id)
-        return await self._write(lambda: self.store.deletion.delete_session(session_id))
+    async def delete_session(self, session_id: str) -> tuple[dict[str, int], int]:
+        """Deletes a session with all derived data, and waits for the uses of its text.
+
+        Returns:
+            The number of deleted rows by kind, and of requests that are still being answered after
+            `openclaw.gateway.uses.WAIT_SECONDS`. Their answers are not stored.
+
+        Raises:
+            StoreError: the database failed.
+        """
+        with self._deleting("session", session_id):
+            deleted = await self._write(lambda: self.store.deletion.delete_session(session_id))
+        return deleted, await self.uses.end_of_session(session_id)
 
     async def delete_person(
         self, person: str, adapter: str | None = None
@@ -223,20 +240,28 @@ class Recorder:
         Raises:
             StoreError: the database failed.
         """
-        self._note_deletion("person", person)
 
         def write() -> tuple[dict[str, int], list[int]]:
             rollouts = self.store.influence.rollouts_of(person, adapter)
             return self.store.deletion.delete_person(person), rollouts
 
-        return await self._write(write)
+        with self._deleting("person", person):
+            return await self._write(write)
 
-    def _note_deletion(self, kind: str, name: str) -> None:
+    @contextmanager
+    def _deleting(self, kind: str, name: str) -> Iterator[None]:
+        """Keeps answers from being stored whose request arrives before the end of the context: their prompts may contain
+        what is deleted."""
         self.recent.clear()
-        self._deleted[kind, name] = time.monotonic()
-        self._deleted.move_to_end((kind, name))
-        if len(self._deleted) > REMEMBERED_DELETIONS:
-            self._deleted.popitem(last=False)
+        self._deleted[kind, name] = math.inf
+        try:
+            yield
+        finally:
+            self.recent.clear()
+            self._deleted[kind, name] = time.monotonic()
+            self._deleted.move_to_end((kind, name))
+            if len(self._deleted) > REMEMBERED_DELETIONS:
+                self._deleted.popitem(last=False)
 
     async def feedback(
         self,

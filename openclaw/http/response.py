@@ -132,6 +132,8 @@ class AnswerResponse(Response):
             if not serving.done():
                 serving.cancel()
             await asyncio.wait((serving, leaving))
+            for exchange in self._exchanges:
+                exchange.end()
         if not serving.cancelled():
             serving.result()
 

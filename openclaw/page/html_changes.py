@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError
-from openclaw.forget.answer import as_lines
+from openclaw.forget.answer import as_lines, still_running
 from openclaw.gateway.chat_request import whole
 from openclaw.http.browser import HEADERS, check_change
 from openclaw.page.html import page
@@ -107,7 +107,10 @@ async def delete(request: Request) -> Response:
     else:
         days = whole(fields.get("days", "") or "?", "days", 0, 0, 100_000)
         answer = await changes.purge(source, float(days))
-    return _to("/page/privacy", note=_note(request, f"Deleted: {answer['deleted']['turns']} turns."))
+    note = f"Deleted: {answer['deleted']['turns']} turns."
+    if running := answer.get("running"):
+        note = f"{note} {still_running(running)}."
+    return _to("/page/privacy", note=_note(request, note))
 
 
 @router.post("/page/privacy/forget")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from openclaw.common.pictures import stored_parts
@@ -12,6 +14,7 @@ from openclaw.gateway.chat_request import chat_request
 from openclaw.gateway.exchange import Chunk
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.trial import answers_of
+from openclaw.gateway.uses import Use
 from openclaw.types import Turn
 from openclaw.views.source import ViewSource
 from openclaw.views.texts import shown_message
@@ -48,7 +51,7 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
         )
     if turn.pictures and version is not None:
         raise ClientError("a version cannot answer a prompt with pictures", code="not_a_chat", status=409)
-    async with source.tries:
+    async with source.tries, _used(source, gateway, turn):
         answers = await (
             _sampled(gateway, turn) if version is None else _greedy(source, gateway, turn, version)
         )
@@ -61,6 +64,15 @@ async def again(source: ViewSource, completion_id: str, version: int | None = No
             "weight_versions": [span[0] for span in turn.version_spans],
         },
     }
+
+
+@asynccontextmanager
+async def _used(source: ViewSource, gateway: Gateway, turn: Turn) -> AsyncIterator[None]:
+    """Lets deletions of the turn wait for the end of the context. Raises ClientError (404) if it is deleted already."""
+    people = set() if turn.person is None else {turn.person}
+    with gateway.uses.during(Use(people, turn.session_id)):
+        await source.in_thread(lambda: find(source.store, turn.completion_id))
+        yield
 
 
 async def _sampled(gateway: Gateway, turn: Turn) -> Json:

@@ -41,10 +41,12 @@ async def overrule(source: ViewSource, completion_id: str, score: float | None, 
 
 
 async def delete_session(source: ViewSource, session_id: str) -> Json:
-    """Deletes a session and returns the number of deleted rows. Raises ClientError (404, 409)."""
-    deleted = await source.changeable.delete_session(session_id)
+    """Deletes a session: `{"session_id", "deleted", "running"}`, see `Recorder.delete_session`. Raises ClientError (404,
+    409)."""
+    deleted, running = await source.changeable.delete_session(session_id)
     return _checked_deletion(
-        {"session_id": session_id, "deleted": deleted}, f"there is no recorded session {session_id!r}"
+        {"session_id": session_id, "deleted": deleted, "running": running},
+        f"there is no recorded session {session_id!r}",
     )
 
 

@@ -130,7 +130,7 @@ _CONTENT = "/content"
 
 @router.delete("/admin/sessions/{session_id:path}/content")
 async def delete_session(request: Request, session_id: str) -> Response:
-    """Deletes the turns of a session and the data derived from them.
+    """Deletes the turns of a session and the data derived from them, see `Recorder.delete_session`.
 
     Raises ClientError: 404 if there is no such session; 409 if `ID/content` is the id of another session and the query
     does not contain `session_id=ID`. A path that ends in `%2Fcontent` is the id of a session, which is ended.
@@ -142,10 +142,11 @@ async def delete_session(request: Request, session_id: str) -> Response:
         return await end_session(request, session_id + _CONTENT)
     if request.query_params.get("session_id") != session_id:
         await _check_unambiguous(gateway, _id(session_id))
-    deleted = await gateway.recorder.delete_session(_id(session_id)) if gateway.recorder else {}
+    recorder = gateway.recorder
+    deleted, running = await recorder.delete_session(_id(session_id)) if recorder else ({}, 0)
     if not any(deleted.values()):
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
-    return _json({"session_id": session_id, "deleted": deleted})
+    return _json({"session_id": session_id, "deleted": deleted, "running": running})
 
 
 @router.delete("/admin/sessions/{session_id:path}")

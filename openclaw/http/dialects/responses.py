@@ -24,6 +24,7 @@ from openclaw.gateway.caller import Caller, asker_named
 from openclaw.gateway.chat_request import chat_request, function_call, parse_body, refuse_missing, thinking_of
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.uses import Use
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import OpenAIErrors, unfulfilled, usage
 from openclaw.http.dialects.responses_items import (
@@ -67,12 +68,18 @@ async def create(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
+    reading = Use(None)  # the request may name stored turns of other people
+    with gateway.uses.during(reading):
+        return await _create(request, gateway, body, reading.began)
+
+
+async def _create(request: Request, gateway: Gateway, body: Json, began: float) -> Response:
     asker = asker_named(request.headers, body, gateway.settings)
     body["input"] = await _referenced(gateway, body.get("input"), asker)
     previous = await _previous(gateway, body.get("previous_response_id"), asker)
     translated = chat_body(body, previous)
     checked = chat_request(translated, gateway.sees)
-    caller = Caller.of(request.headers, translated, None, gateway.settings)
+    caller = replace(Caller.of(request.headers, translated, None, gateway.settings), began=began)
     if previous is not None and caller.scope is None:
         caller = replace(caller, scope=previous.session_id)
     exchanges = await prepare_all(gateway, checked, caller, "resp_")
