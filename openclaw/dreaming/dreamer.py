@@ -8,6 +8,7 @@ with the largest gain are kept (`measures.py`). Answers that are unlikely withou
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import logging
@@ -56,6 +57,8 @@ REQUEST = 300
 """Characters of a request from which its language is detected."""
 LOOK_SECONDS = 2.0
 """Seconds between checks whether the last batch's update is live: on a laptop its training needs the same cores."""
+DELETED_SECONDS = 1.0
+"""Seconds between checks whether a turn with a wish was deleted, while answers are sampled."""
 RETRY_SECONDS = 30.0
 """Pause after the engines did not answer while no batch was due."""
 
@@ -382,6 +385,31 @@ class Dreamer:
         return [anchor, *also]
 
     async def _asked(
+        self, plans: Sequence[Plan], is_idle: bool
+    ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
+        """Does the work of `_sampled` until a turn with one of the wishes is deleted. Raises EngineError, StoreError."""
+        sampling = asyncio.create_task(self._sampled(plans, is_idle))
+        watching = asyncio.create_task(self._until_deleted(plans))
+        try:
+            await asyncio.wait((sampling, watching), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watching.cancel()
+            if not sampling.done():
+                sampling.cancel()
+                await asyncio.wait((sampling,))
+        if sampling.cancelled():
+            watching.result()  # raises StoreError if the store failed
+            raise EngineError("a turn with one of the wishes was deleted")
+        return sampling.result()
+
+    async def _until_deleted(self, plans: Sequence[Plan]) -> None:
+        """Returns when a turn with one of the wishes is deleted."""
+        turn_ids = {id_ for plan in plans for id_ in plan.dream.turn_ids}
+        known = await asyncio.to_thread(self._store.turns.stored_among, turn_ids)
+        while await asyncio.to_thread(self._store.turns.stored_among, known) == known:
+            await asyncio.sleep(DELETED_SECONDS)
+
+    async def _sampled(
         self, plans: Sequence[Plan], is_idle: bool
     ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
         """Returns (all answers with their plans, dreams with their scores, and scored held-out answers of wishes of

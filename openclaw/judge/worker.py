@@ -40,6 +40,8 @@ POLL_SECONDS = 0.2
 CLAIM_MARGIN_SECONDS = 15.0
 """A claim lasts for the time-out of the votes plus these seconds."""
 STORE_RETRY_SECONDS = 2.0
+LOOK_SECONDS = 0.5
+"""Seconds between checks whether turns that are being judged were deleted."""
 
 
 class JudgeWorker:
@@ -54,13 +56,16 @@ class JudgeWorker:
         self._claim_seconds = claim_seconds
         self._concurrency = concurrency
         self._running: set[asyncio.Task[None]] = set()
+        self._next_look = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs until `stop` is set, then finishes the turns in progress. Retries a failing store."""
+        """Runs until `stop` is set, then finishes the turns in progress. Deleted turns are no longer judged. Retries a
+        failing store."""
         released = await asyncio.to_thread(self._store.judgements.release_claims_of, self._name)
         log.info("judge started name=%s claims_of_before=%d", self._name, released)
         while not stop.is_set():
             try:
+                await self._stop_deleted()
                 claimed = await self._claim()
             except StoreError as error:
                 log.error("store failed error=%s", error)
@@ -82,6 +87,17 @@ class JudgeWorker:
             self._running.add(task)
             task.add_done_callback(self._ended)
         return len(turns)
+
+    async def _stop_deleted(self) -> None:
+        """Stops judging turns that were deleted, so that no further request with their text is sent."""
+        running = list(self._running)
+        if not running or time.monotonic() < self._next_look:
+            return
+        stored = await asyncio.to_thread(self._store.turns.stored_among, [one.get_name() for one in running])
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        for task in running:
+            if task.get_name() not in stored:
+                task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

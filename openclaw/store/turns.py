@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -223,6 +223,14 @@ class TurnTable:
         """Returns whether the turn is stored."""
         with self._database.reading() as connection:
             return _STATE.value(connection, {"turn": turn_id}) is not None
+
+    def stored_among(self, turn_ids: Collection[str]) -> set[str]:
+        """Returns the ids of these turns that are stored."""
+        stored: set[str] = set()
+        with self._database.reading() as connection:
+            for ids in slices(list(turn_ids)):
+                stored.update(connection.scalars(select(schema.turn.c.id).where(schema.turn.c.id.in_(ids))))
+        return stored
 
     def get(self, turn_id: str) -> Turn | None:
         """Returns a turn by its id, or None if it is not stored."""

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -471,6 +472,25 @@ def test_dreams_of_a_step_alternate_between_people(dreamer: Dreamer, demand: Cal
 
 def test_no_dreams_without_a_preference(dreamer: Dreamer, engine: FakeEngine) -> None:
     assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests
+
+
+def test_no_further_prompt_with_a_wish_is_sent_after_its_deletion(
+    store: RolloutStore, dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand],
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("openclaw.dreaming.dreamer.DELETED_SECONDS", 0.02)
+    engine.chunk, engine.pause = 1, 30.0
+    asked = demand(0, "Shorter, please.")
+    with ThreadPoolExecutor(1) as thread:
+        night = thread.submit(dreamer.night, asked)
+        while not engine.requests:
+            time.sleep(0.01)
+        store.deletion.delete_person("ann")
+        assert not night.result(20).dreams
+    before = len(engine.requests)
+    assert "rollout 0 gets no new dreams: a turn with one of the wishes was deleted" in caplog.text
+    time.sleep(0.1)
+    assert len(engine.requests) == before
 
 
 def test_slow_answers_leave_time_to_score_the_finished_ones(

@@ -203,6 +203,40 @@ async def test_a_stopped_worker_finishes_its_current_turns(
     assert stored is not None and stored.state is TurnState.JUDGED
 
 
+async def test_a_deleted_turn_is_no_longer_judged(
+    store: RolloutStore, writer: StoreWriter, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw.judge.worker.LOOK_SECONDS", 0.02)
+    begun: list[str] = []
+    stopped = asyncio.Event()
+
+    class Slow(FakeBackend):
+        async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+            begun.append("voting")
+            try:
+                await asyncio.sleep(0 if len(begun) > 1 else 30)
+            finally:
+                stopped.set()
+            return [Vote(score=1)]
+
+    deleted = answer("anything")
+    judge = TurnJudge(store, writer, Slow(), binary, JudgeLimits())
+    stop = asyncio.Event()
+    running = asyncio.create_task(JudgeWorker("w", store, judge, claim_seconds=60.0, concurrency=1).run(stop))
+    async with asyncio.timeout(20):
+        while not begun:
+            await asyncio.sleep(0.01)
+        store.deletion.delete_session(deleted.session_id)
+        await stopped.wait()
+        other = answer("anything else")
+        while store.status.counts()["turns"].get("judged", 0) < 1:
+            await asyncio.sleep(0.02)
+        stop.set()
+        await running
+    stored = store.turns.get(other.id)
+    assert stored is not None and stored.state is TurnState.JUDGED, "the worker continues"
+
+
 async def test_a_turn_with_pictures_is_dropped_without_asking_a_teacher_on_an_engine(
     store: RolloutStore, writer: StoreWriter, make_turn: Callable[..., NewTurn]
 ) -> None:
