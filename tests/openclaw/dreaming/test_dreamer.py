@@ -479,7 +479,7 @@ def test_no_further_prompt_with_a_wish_is_sent_after_its_deletion(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("openclaw.dreaming.dreamer.DELETED_SECONDS", 0.02)
-    engine.chunk, engine.pause = 1, 30.0
+    engine.chunk, engine.pause = 1, 1.0
     asked = demand(0, "Shorter, please.")
     with ThreadPoolExecutor(1) as thread:
         night = thread.submit(dreamer.night, asked)
