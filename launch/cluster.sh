@@ -1,20 +1,20 @@
 # shellcheck shell=bash
-# Sourced by gpu.sh: a Ray over several machines, started by the same script on each of them, or one that runs already.
-#   NNODES                      machines
-#   NODE_RANK                   which one this is, 0 the first; also SLURM_NODEID, MLP_ROLE_INDEX
-#   MASTER_ADDR                 address of the first; also MLP_WORKER_0_HOST
-#   RAY_PORT (6379)             port of its Ray, JOIN_TIMEOUT (600) seconds that machines have to come
-#   RAY_ADDRESS                 a Ray that runs already; ray job submit sets it. The script then starts none, and runs once
-# The first starts Ray's head, waits for the others and runs the driver; the others give their GPUs until it ends. A Ray
-# that breaks down is started again on its machine, and training goes on from the last checkpoint when all are there.
-# Ray asks every connection for a token: set RAY_AUTH_TOKEN to the same secret on all machines.
-# Everything that is started is a child of the script and ends with it; no other Ray is touched.
+# Sourced by gpu.sh: a Ray cluster over several machines, started by the same script on each of them, or a running one.
+#   NNODES                      number of machines
+#   NODE_RANK                   number of this machine, 0 for the first; also SLURM_NODEID, MLP_ROLE_INDEX
+#   MASTER_ADDR                 address of the first machine; also MLP_WORKER_0_HOST
+#   RAY_PORT (6379)             port of its Ray, JOIN_TIMEOUT (600) seconds in which machines must join
+#   RAY_ADDRESS                 a running Ray cluster; ray job submit sets it. The script then starts no Ray, and runs once
+# The first machine starts Ray's head, waits for the others and runs the driver; the others provide their GPUs until it ends.
+# A Ray that fails is restarted on its machine; training continues from the last checkpoint when all machines have joined.
+# Ray requires a token for every connection: set RAY_AUTH_TOKEN to the same secret on all machines.
+# All started processes are children of the script and end with it; other Ray clusters are not affected.
 
 node_rank() { echo "${NODE_RANK:-${SLURM_NODEID:-${MLP_ROLE_INDEX:-0}}}"; }
 
 master_addr() { echo "${MASTER_ADDR:-${MLP_WORKER_0_HOST:-}}"; }
 
-# check_cluster_values: refuses variables that are no rank, port, time or address.
+# check_cluster_values: exits if a rank, port, time or address is invalid.
 check_cluster_values() {
   local name
   for name in NODE_RANK SLURM_NODEID MLP_ROLE_INDEX; do whole "$name" 0; done
@@ -32,7 +32,7 @@ check_cluster_values() {
 
 joins_cluster() { [ "$NNODES" != 1 ] && [ -z "${RAY_ADDRESS:-}" ] && [ "$(node_rank)" != 0 ]; }
 
-# check_roles: refuses roles and lists of GPUs that a Ray which runs already cannot follow.
+# check_roles: exits for ranks and lists of GPUs that a running Ray cluster does not support.
 check_roles() {
   [ -n "${RAY_ADDRESS:-}" ] || return 0
   [ "${NODE_RANK:-0}" = 0 ] || die "NODE_RANK=$NODE_RANK: RAY_ADDRESS names a running Ray cluster, so start the script once," \
@@ -41,7 +41,7 @@ check_roles() {
     "give counts, ACTOR_GPUS, ROLLOUT_GPUS and PRM_GPUS"
 }
 
-# gpus_here: GPUs that this machine gives to Ray.
+# gpus_here: prints the number of GPUs that this machine provides to Ray.
 gpus_here() {
   if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     tr ',' '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c .
@@ -52,7 +52,7 @@ gpus_here() {
   fi
 }
 
-# own_children: what is started from here on ends with this script.
+# own_children: makes processes that are started later end with this script.
 own_children() {
   RAY_PID='' DRIVER_PID='' ENDED=''
   trap 'stop_children' EXIT
@@ -60,7 +60,7 @@ own_children() {
   trap 'exit 143' TERM HUP
 }
 
-# start_ray ARG...: `ray start` in the foreground, as a child.
+# start_ray ARG...: runs `ray start` in the foreground, as a child.
 start_ray() {
   env -u RAY_ADDRESS "$VENV/bin/ray" start "$@" --num-gpus "${GPUS_OF_NODE:-$(gpus_here)}" --disable-usage-stats --block &
   RAY_PID=$!
@@ -75,10 +75,10 @@ stop_children() {
   done
 }
 
-# alive PID: whether that child runs.
+# alive PID: whether this child is running.
 alive() { kill -0 "$1" 2>/dev/null; }
 
-# run_driver_in_cluster RUN_DIR DRIVER ARG...: as run_driver, and Ray's head ends after it, not before.
+# run_driver_in_cluster RUN_DIR DRIVER ARG...: as run_driver; Ray's head ends after the driver.
 run_driver_in_cluster() {
   local run_dir=$1 status=0
   shift
@@ -86,7 +86,7 @@ run_driver_in_cluster() {
   DRIVER_PID=$!
   while alive "$DRIVER_PID"; do
     if ! alive "$RAY_PID"; then
-      echo "Ray's head has ended and is started again; serving continues" >&2
+      echo "Ray's head has ended and is restarted; serving continues" >&2
       start_head
     fi
     sleep 2 & wait $!
@@ -95,12 +95,12 @@ run_driver_in_cluster() {
   return "$status"
 }
 
-# cluster_problem: prints what a start on several machines lacks: the address of the first, at which its Ray can listen, and
-# the token that all know.
+# cluster_problem: prints the missing setting of a start on several machines: the address of the first machine, at which its Ray
+# can listen, or the common token.
 cluster_problem() {
   if [ "$NNODES" = 1 ] || [ -n "${RAY_ADDRESS:-}" ]; then return 0; fi
   if [ -z "$(master_addr)" ]; then
-    echo "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine, by which the others reach it"
+    echo "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine that the others can reach"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ] && [ ! -f "$HOME/.ray/auth_token" ]; then
     echo "set RAY_AUTH_TOKEN to the same secret on all machines (or RAY_AUTH_MODE=disabled in a private network)"
   elif [ "${RAY_AUTH_MODE:-token}" = token ] && [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -r "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" ]; then
@@ -110,17 +110,17 @@ cluster_problem() {
   fi
 }
 
-# check_cluster: ends with what is lacking.
+# check_cluster: exits with the problem of cluster_problem, if any.
 check_cluster() {
   refuse_if "$(cluster_problem)"
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
 }
 
-# last_end: what the first machine wrote at its last end into the run folder, which all share.
+# last_end: prints the record of the first machine's last end in the shared run folder.
 # shellcheck disable=SC2153  # RUN_DIR is set by gpu.sh
 last_end() { cat "$RUN_DIR/cluster.ended" 2>/dev/null || :; }
 
-# follow_head: on every machine but the first. Ends when the first machine has ended (noted in the run folder) or is unreachable.
+# follow_head: runs on all machines but the first. Ends when the first machine has ended (see last_end) or is unreachable.
 follow_head() {
   local address before since short=0
   before=$(last_end)
@@ -138,7 +138,7 @@ follow_head() {
   done
 }
 
-# lead_cluster: on the first machine; returns when all machines are there, with RAY_ADDRESS set.
+# lead_cluster: runs on the first machine; sets RAY_ADDRESS, and returns when all machines have joined.
 lead_cluster() {
   local address
   address=$(master_addr)
@@ -153,21 +153,21 @@ lead_cluster() {
 
 start_head() { start_ray --head --node-ip-address "$(master_addr)" --port "$RAY_PORT" --dashboard-host 127.0.0.1; }
 
-# meet_cluster MACHINES [--shared FOLDER...]: returns when the Ray at RAY_ADDRESS has so many, the GPUs, the folders.
+# meet_cluster MACHINES [--shared FOLDER...]: returns when the Ray at RAY_ADDRESS has these machines, GPUs and folders.
 meet_cluster() {
   # shellcheck disable=SC2153  # set by gpu.sh
   "$PY" -m slime.ray.cluster --address "$RAY_ADDRESS" --gpus "$NEEDED_GPUS" --timeout "${JOIN_TIMEOUT:-600}" \
     --nodes "$@" || not_met $?
 }
 
-# not_met STATUS: 2 if the missing parts were reported; anything else is Ray's own end of a process that it keeps waiting.
+# not_met STATUS: exits; 2: the missing parts were reported; any other status: Ray ended the process because it did not answer.
 not_met() {
   [ "$1" = 2 ] || die "Ray at $RAY_ADDRESS accepts connections but does not answer: run ray status --address $RAY_ADDRESS" \
     "on its head for the reason; start Ray again, or unset RAY_ADDRESS and let the script start it"
   exit 2
 }
 
-# wait_for_port HOST PORT [PID]: until a process listens there; process PID must live until then.
+# wait_for_port HOST PORT [PID]: returns when a process listens there; exits if process PID ends before.
 wait_for_port() {
   local until=$((SECONDS + ${JOIN_TIMEOUT:-600}))
   until (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do

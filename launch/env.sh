@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by launch scripts and by run_tests.sh: finds Python, makes the virtual environment once, sets PYTHONPATH.
+# Sourced by launch scripts and by run_tests.sh: finds Python, creates the virtual environment once, sets PYTHONPATH.
 # Variables: ROOT (repository, set by the caller), PYTHON (interpreter to build the environment with),
 # VENV (its folder, default ROOT/.venv), TORCH_INDEX_URL (package index to take torch from).
 
@@ -17,7 +17,7 @@ find_python() {
   die "no Python 3.11, 3.12 or 3.13 with venv was found$(python_here); $(python_advice), or set PYTHON=/path/to/python"
 }
 
-# version_of PYTHON: its version, such as 3.10; nothing if it cannot be run.
+# version_of PYTHON: prints its version, such as 3.10; nothing if it cannot be run.
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || :; }
 
 python_here() {
@@ -26,7 +26,7 @@ python_here() {
   echo "${version:+ (python3 here is $version)}"
 }
 
-# python_advice: the packages that bring one. Python.h is among them, which engines compile against.
+# python_advice: prints the packages to install for a Python, including Python.h, which engines need to compile.
 python_advice() {
   local candidate version packages="python3.11 python3.11-venv python3.11-dev"
   for candidate in python3.11 python3.12 python3.13 python3; do
@@ -37,7 +37,7 @@ python_advice() {
     "without apt: conda create -n claw python=3.12, or uv python install 3.12"
 }
 
-# ensure_env REQUIREMENTS...: installs the files once, in this order; a stamp for each remembers what was installed up to it.
+# ensure_env REQUIREMENTS...: installs the files once, in this order; a stamp per file records the installed content.
 ensure_env() {
   check_package
   VENV=${VENV:-$ROOT/.venv}
@@ -56,7 +56,7 @@ is_installed() {
   [ -x "$PY" ] && [ "$(cat "$(stamp_of "${!#}")" 2>/dev/null)" = "$(content_of "$@")" ]
 }
 
-# install_env REQUIREMENTS...: one start at a time installs; the others wait for the folder VENV, which is open as 9.
+# install_env REQUIREMENTS...: installs while holding the lock of the folder VENV (descriptor 9); other starts wait for it.
 install_env() {
   local file all=("$@") count=$# status=0
   lock_folder now || status=$?
@@ -77,27 +77,27 @@ install_env() {
   done
 }
 
-# install_locked NAME REQUIREMENTS: in the locked versions. If one of them cannot be installed here, such as on an old system,
-# it takes what pip finds.
+# install_locked NAME REQUIREMENTS: installs the locked versions. If one of them cannot be installed here, for example on an old
+# system, pip chooses the versions.
 install_locked() {
   local words
   words=$(locked "$1")
   # shellcheck disable=SC2086  # two words, or none
   [ -z "$words" ] || ! pip_install $words -r "$2" || return 0
-  if [ -n "$words" ]; then echo "the locked versions cannot be installed here: taking the newest that $(basename "$2") allows" >&2; fi
+  if [ -n "$words" ]; then echo "the locked versions cannot be installed here: installing the newest that $(basename "$2") allows" >&2; fi
   pip_install -r "$2"
 }
 
-# locked NAME: pip's words for the versions of instructions/locks/NAME.txt, which are those of Linux on x86-64 with Python
-# 3.12; nothing elsewhere. What is locked is installed; it does not grow what is installed.
+# locked NAME: prints pip's arguments for the versions in instructions/locks/NAME.txt on Linux, x86-64, Python 3.12; nothing
+# elsewhere. They constrain versions, and add no packages.
 locked() {
   [ "$(uname -sm)" = "Linux x86_64" ] && [ "$(version_of "$PY")" = 3.12 ] || return 0
   echo "--constraint $ROOT/instructions/locks/$1.txt"
 }
 
 HELD=75
-# lock_folder now|wait: the system lets go of it when this shell closes 9; on macOS there is no flock program. A file
-# system without locks blocks no start.
+# lock_folder now|wait: locks descriptor 9 until this shell closes it. macOS has no flock program. A file system without locks
+# does not prevent a start.
 lock_folder() {
   local python=$PY
   [ -x "$python" ] || python=$(find_python)
@@ -109,7 +109,7 @@ except BlockingIOError: sys.exit(int(sys.argv[2]))
 except OSError: pass' "$1" "$HELD"
 }
 
-# stamp_of FILE: a name that differs by folder, because several folders have a requirements.txt.
+# stamp_of FILE: prints the path of its stamp, which contains the folder, because several folders have a requirements.txt.
 stamp_of() {
   local name=${1#"$ROOT/"}
   name=${name%.txt}
@@ -118,7 +118,7 @@ stamp_of() {
 
 content_of() { cat "$@" "$ROOT/slime/pyproject.toml" | cksum; }
 
-# make_venv: an environment with pip in VENV. An interrupted one carries a mark and is made again.
+# make_venv: creates an environment with pip in VENV. An incomplete one has a mark file and is created again.
 make_venv() {
   local python unfinished=$VENV/.unfinished
   if [ -x "$PY" ] && [ ! -e "$unfinished" ] && "$PY" -c 'import pip' 2>/dev/null; then return; fi
@@ -133,8 +133,8 @@ make_venv() {
   rm "$unfinished"
 }
 
-# pip_install ARG...: on a terminal, one line shows which package it is at. Python compiles a module when it is first imported:
-# compiling all modules of torch and transformers at once takes as long as downloading them.
+# pip_install ARG...: runs pip; on a terminal, one line shows the current package. Modules are compiled when they are first
+# imported, because compiling all modules of torch and transformers takes as long as downloading them.
 pip_install() {
   local status=0
   if [ -t 2 ]; then
@@ -148,7 +148,8 @@ pip_install() {
   fi
 }
 
-# check_package: with ray job submit --working-dir, ROOT is a copy that Ray deletes after the job.
+# check_package: exits if RUN_DIR or VENV would be in a copy of the repository that Ray deletes after the job (ray job submit
+# --working-dir).
 check_package() {
   case $ROOT in */working_dir_files/_ray_pkg_*) ;; *) return 0 ;; esac
   case ${RUN_DIR:-$ROOT/runs} in
@@ -159,7 +160,7 @@ check_package() {
     "with requirements.txt on the cluster's machines, else every job would install one"
 }
 
-# go_past_proxies: requests to this machine and to the master of several nodes take no proxy, from any program.
+# go_past_proxies: excludes this machine and the master of several nodes from proxies, for all programs.
 go_past_proxies() {
   local hosts="127.0.0.1,localhost,::1${MASTER_ADDR:+,$MASTER_ADDR}"
   case ",${no_proxy:-},|,${NO_PROXY:-}," in *",$hosts,"*"|"*",$hosts,"*) return 0 ;; esac
@@ -170,13 +171,13 @@ set_python_path() {
   export PYTHONPATH="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test:$ROOT/lab${PYTHONPATH:+:$PYTHONPATH}"
 }
 
-# has_module NAME: whether PY finds it; the package that holds it is asked first.
+# has_module NAME: whether PY finds it; its package is checked first.
 has_module() {
   "$PY" -c 'import sys; from importlib.util import find_spec
 name = sys.argv[1]; sys.exit(not (find_spec(name.partition(".")[0]) and find_spec(name)))' "$1"
 }
 
-# ensure_for WORD...: installs the packages that these words of the driver need more.
+# ensure_for WORD...: installs further packages that these driver arguments need.
 ensure_for() {
   local words=" ${*//=/ } "
   case $words in *" --train-backend megatron "*) ensure_megatron ;; esac
@@ -184,16 +185,16 @@ ensure_for() {
   case $words in *" --use-trackio "*) ensure_tracker trackio ;; esac
 }
 
-# ensure_tracker PACKAGE: the newest that leaves what the requirements pin.
+# ensure_tracker PACKAGE: installs the newest version that is compatible with the pinned requirements.
 ensure_tracker() {
   has_module "$1" && return
   echo "installing $1 for --use-$1 (once)" >&2
   # shellcheck disable=SC2046  # two words, or none
   pip_install $(locked trainer) "$1" -r "$ROOT/requirements.txt" \
-    || die "--use-$1 needs the package $1, which could not be installed: $PY -m pip install $1; or drop --use-$1 (USE_WANDB=0)"
+    || die "--use-$1 needs the package $1, which could not be installed: $PY -m pip install $1; or remove --use-$1 (USE_WANDB=0)"
 }
 
-# The one package that --train-backend megatron needs; it brings no others.
+# Installs the only package that --train-backend megatron needs; it has no dependencies.
 ensure_megatron() {
   local pin
   has_module megatron.core && return
@@ -202,7 +203,7 @@ ensure_megatron() {
   pip_install --no-deps "$pin"
 }
 
-# torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.
+# torch is installed first and separately, so that an installed CPU build, or the one of TORCH_INDEX_URL, is kept.
 install_torch() {
   local pin size='several gigabytes with CUDA; for CPUs alone: TORCH_INDEX_URL'
   pin=$(grep '^torch==' "$ROOT/requirements.txt")

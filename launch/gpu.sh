@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced by the run_*.sh scripts for GPUs after ROOT is set: what all models and methods share. A script gives
-#   USAGE            itself, for --help
+# Sourced by the run_*.sh scripts for GPUs after ROOT is set: code that all models and methods share. A script sets
+#   USAGE            its own path, for --help
 #   RUN_NAME         folder of the run below runs/
 #   MODEL            published name of its model, for models/MODEL and for DRY_RUN without a download
 #   METHOD           flags of the method (see its folder's flags.sh)
-#   SERVES           1, or 0 for a track: no gateway and no judge, its prompts are a file (PROMPT_DATA)
+#   SERVES           1, or 0 for a track: no gateway and no judge; prompts are read from a file (PROMPT_DATA)
 #   EXAMPLE_DATA     of a track: a few rows, for DRY_RUN without data
-# and, where they are not the usual ones, defaults of the variables in gpu_defaults; then it calls run_gpu "$@".
-# Words are marked with their sources, as in launch.sh.
+# and, if they differ from those in gpu_defaults, defaults of variables; then it calls run_gpu "$@".
+# Arguments are marked with their sources, as in launch.sh.
 
 # shellcheck source-path=SCRIPTDIR source=launch.sh
 source "$ROOT/launch/launch.sh"
@@ -62,7 +62,7 @@ named_by_switches() {
   done
 }
 
-# gpu_defaults: every variable that is not set gets its usual value.
+# gpu_defaults: sets every unset variable to its default.
 gpu_defaults() {
   local name
   for name in MEGATRON COLOCATE USE_WANDB ALLOW_NO_KEY; do yes_or_no "$name"; done
@@ -95,7 +95,7 @@ gpu_defaults() {
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
 }
 
-# judge_without_gpus: rules and the API of JUDGE_URL take no GPU.
+# judge_without_gpus: sets PRM_GPUS to 0 for the rules and for the API of JUDGE_URL.
 judge_without_gpus() {
   local named=JUDGE_URL
   [ "${SERVES:-1}" = 1 ] || return 0
@@ -105,7 +105,7 @@ judge_without_gpus() {
   [ "$PRM_GPUS" = 0 ] || die "PRM_GPUS=$PRM_GPUS is for a judge model, and $named asks for another judge: unset one of them"
 }
 
-# family_of MODEL: the name that clients of every release of a model have in their settings, such as qwen3-4b.
+# family_of MODEL: prints the name for clients, which all releases of a model share, such as qwen3-4b.
 family_of() {
   local name
   name=$(tr '[:upper:]' '[:lower:]' <<< "$1")
@@ -114,7 +114,7 @@ family_of() {
   echo "${name%-instruct}"
 }
 
-# yes_or_no NAME: the variable becomes 1 or 0 where it is set.
+# yes_or_no NAME: sets the variable to 1 or 0 if it is set.
 yes_or_no() {
   local status=0
   [ -n "${!1:-}" ] || return 0
@@ -126,7 +126,7 @@ yes_or_no() {
   esac
 }
 
-# gpu_split: counts from counts, or from lists of GPUs (TRAIN_GPUS="0,1" ROLLOUT_GPUS="2,3" PRM_GPUS="4,5").
+# gpu_split: sets the counts of GPUs, given as counts or as lists (TRAIN_GPUS="0,1" ROLLOUT_GPUS="2,3" PRM_GPUS="4,5").
 gpu_split() {
   local name lists=()
   if [ -n "${TRAIN_GPUS:-}" ]; then
@@ -158,7 +158,7 @@ gpu_split() {
   NUM_GPUS=${NUM_GPUS:-$NEEDED_GPUS}
   [ "$NEEDED_GPUS" -le "$NUM_GPUS" ] || die "trainer $ACTOR_GPUS x $ACTOR_NODES (ACTOR_GPUS, PRM_TEACHER_GPUS, ACTOR_NODES)" \
     "+ ROLLOUT_GPUS $ROLLOUT_GPUS + PRM_GPUS $PRM_GPUS + teacher engines $TEACHER_GPUS = $NEEDED_GPUS, but NUM_GPUS=$NUM_GPUS"
-  # A plan takes machines as equal. A start does if GPUS_OF_NODE states it, unless Ray knows its own machines.
+  # A plan assumes equal machines. A start does so if GPUS_OF_NODE is set, unless it joins a running Ray cluster.
   if is_dry_run || { [ -n "${GPUS_OF_NODE:-}" ] && [ -z "${RAY_ADDRESS:-}" ]; }; then
     MACHINES=(--num-gpus "$NUM_GPUS" --machines "$NNODES" --machine-gpus "${GPUS_OF_NODE:-0}")
   fi
@@ -166,7 +166,7 @@ gpu_split() {
 
 count_gpus() { tr -s ', ' '\n' <<< "$1" | grep -c .; }
 
-# check_order LIST...: trainer, policy and judge get GPUs in rising order, so their lists must rise.
+# check_order LIST...: exits unless the numbers increase, because trainer, policy and judge get GPUs in increasing order.
 check_order() {
   local last=-1 id
   for id in $(IFS=, && echo "$*" | tr ',' ' '); do
@@ -176,7 +176,7 @@ check_order() {
   done
 }
 
-# flag FLAG VARIABLE DEFAULT: FLAG with the variable where it is set, else with the default unless that is empty.
+# flag FLAG VARIABLE DEFAULT: adds FLAG with the variable's value if it is set, else with the default unless that is empty.
 flag() {
   if [ -n "${!2:-}" ]; then
     WORDS+=("$(mark_of "$2")" "$1" "${!2}")
@@ -185,7 +185,7 @@ flag() {
   fi
 }
 
-# gpu_arguments: what all methods share, then the method.
+# gpu_arguments: arguments of all methods, then those of the method.
 gpu_arguments() {
   WORDS+=(::script --reward-key score --hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR")
   flag --save SAVE_CKPT "${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}"
@@ -204,7 +204,7 @@ gpu_arguments() {
   WORDS+=(::script "${METHOD[@]}")
 }
 
-# division_arguments: how Megatron divides the model: tensor parallel as far as its heads allow, experts dealt to all ranks.
+# division_arguments: parallel sizes of Megatron: tensor parallelism as far as the heads allow, experts over all ranks.
 division_arguments() {
   local tensor experts python
   python=$(any_python)
@@ -218,7 +218,7 @@ division_arguments() {
   WORDS+=(::script --use-distributed-optimizer)
 }
 
-# serving_arguments: the gateway, the buffer behind it, the judge, and the gate in front of new weights.
+# serving_arguments: arguments of the gateway, its buffer, the judge, and the gate for new weights.
 serving_arguments() {
   WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset)
   buffer_flags
@@ -241,8 +241,8 @@ serving_arguments() {
   WORDS+=(::script "${EVERYDAY_GATE[@]}")
 }
 
-# usual_context TOKENS: CONTEXT_LENGTH if it is not set: so many, or the model's own limit if that is less, since
-# SGLang and vLLM refuse more.
+# usual_context TOKENS: sets CONTEXT_LENGTH, if it is unset, to TOKENS or to the model's smaller limit, because SGLang and vLLM
+# reject more.
 usual_context() {
   local most
   default CONTEXT_LENGTH "$1"
@@ -251,7 +251,7 @@ usual_context() {
   if [ "$most" != 0 ] && [ "$most" -lt "$CONTEXT_LENGTH" ]; then CONTEXT_LENGTH=$most; fi
 }
 
-# prompt_arguments: tasks of a file, and those that are held out (EVAL_DATA) every EVAL_INTERVAL rollouts.
+# prompt_arguments: training tasks from a file, and evaluation on held-out tasks (EVAL_DATA) every EVAL_INTERVAL rollouts.
 prompt_arguments() {
   if is_dry_run && { [ -z "${PROMPT_DATA:-}" ] || ! is_there "$PROMPT_DATA"; }; then
     WORDS+=(::script --prompt-data "$EXAMPLE_DATA")
@@ -279,7 +279,7 @@ prompt_arguments() {
   fi
 }
 
-# engine_arguments: the policy's engines, on GPUs of their own or, with COLOCATE=1, on those of the trainer.
+# engine_arguments: the policy's engines, on separate GPUs or, with COLOCATE=1, on those of the trainer.
 engine_arguments() {
   flag --backend ROLLOUT_BACKEND sglang
   flag --rollout-num-gpus ROLLOUT_GPUS 2
@@ -301,7 +301,7 @@ engine_arguments() {
   flag --sglang-tool-call-parser TOOL_CALL_PARSER ''
 }
 
-# judge_arguments: a judge model on PRM_GPUS; without these, rules, or the API that JUDGE_URL names.
+# judge_arguments: a judge model on PRM_GPUS; if PRM_GPUS is 0, the rules, or the API at JUDGE_URL.
 judge_arguments() {
   if [ "$PRM_GPUS" != 0 ]; then
     default PRM_MODEL_PATH "${JUDGE_MODEL_PATH:-$MODEL_PATH}"
@@ -315,7 +315,8 @@ judge_arguments() {
     flag --judge-backend JUDGE_BACKEND openai
   else
     flag --judge-backend JUDGE_BACKEND rules
-    # What the rules know no phrase for, a sentence model reads if it is installed, else the policy: openclaw/judge/sentences/README.md
+    # Messages without a phrase of the rules are read by a sentence model if it is installed, else by the policy:
+    # openclaw/judge/sentences/README.md
     if [ "${JUDGE_BACKEND:-rules}" = rules ]; then
       flag --judge-embeddings JUDGE_EMBEDDINGS auto
       flag --judge-reader-url JUDGE_READER_URL served
@@ -325,8 +326,8 @@ judge_arguments() {
   flag --num-judge-workers NUM_JUDGE_WORKERS 2
 }
 
-# thinking_judge: the room that a model needs which thinks before it votes, and as many requests as its GPUs decode while
-# the longest reply still takes minutes: 32 a GPU. A worker for each engine, since it also writes and reads what it asks.
+# thinking_judge: limits for a model that thinks before it votes: longer replies, and 32 requests per GPU, with which the longest
+# reply takes minutes. One worker per engine, because it also writes prompts and parses replies.
 thinking_judge() {
   local engines=$((PRM_GPUS / ${PRM_NUM_GPUS_PER_ENGINE:-$TP}))
   default NUM_JUDGE_WORKERS $((engines > 2 ? engines : 2))
@@ -337,7 +338,7 @@ thinking_judge() {
   flag --judge-timeout JUDGE_TIMEOUT 900
 }
 
-# engines_problem: prints that no engine would serve the policy, which takes GPUs or engines that run elsewhere.
+# engines_problem: prints a message if no engine would serve the policy: it needs GPUs, or external engines.
 engines_problem() {
   case ${ROLLOUT_BACKEND:-sglang} in sglang | vllm) ;; *) return 0 ;; esac
   if [ "$ROLLOUT_GPUS" != 0 ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
@@ -345,7 +346,7 @@ engines_problem() {
   echo "ROLLOUT_GPUS=0: no engine would serve the policy; give it GPUs, or --rollout-external-engine-addrs HOST:PORT of running engines"
 }
 
-# gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.
+# gpu_more_arguments "$@": arguments from exported variables, then the command line; the last value wins.
 gpu_more_arguments() {
   local arguments=()
   if [ "${USE_WANDB:-0}" = 1 ]; then
@@ -355,8 +356,8 @@ gpu_more_arguments() {
   WORDS+=("${arguments[@]}")
 }
 
-# gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.
-# What this machine lacks counts if it has a GPU. One without is not where the run starts, so there it is only shown.
+# gpu_dry_run: prints the plan and every argument with its source; nothing is started. A fresh clone first gets its environment.
+# Missing requirements are errors on a machine with a GPU. Without a GPU they are only shown, because the run starts elsewhere.
 gpu_dry_run() {
   local status=0 note title="missing  for a start here; listed only, since this machine has no GPU: the plan is for another one"
   plan_python_for "${WORDS[@]}"
@@ -384,26 +385,26 @@ start_sentence() {
   fi
 }
 
-# with_key: whether other machines may connect: a key is set, or none is wanted.
+# with_key: whether other machines may connect: a key is set, or ALLOW_NO_KEY permits access without one.
 with_key() { [ -n "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] || [ "${ALLOW_NO_KEY:-0}" = 1 ]; }
 
-# usual_host: the default of HOST. Without a key this machine alone is served, so that a first start serves.
+# usual_host: the default of HOST: only this machine if no key is set, so that a first start works.
 usual_host() { if with_key; then echo 0.0.0.0; else echo 127.0.0.1; fi; }
 
-# for_whom: what a start without a key means for other machines.
+# for_whom: prints which machines can connect, if no key is set.
 for_whom() {
   [ "${SERVES:-1}" = 1 ] || return 0
-  with_key || echo "for this machine alone, on $HOST; to serve others too, set SGLANG_API_KEY to a secret"
+  with_key || echo "for this machine only, on $HOST; to serve other machines, set SGLANG_API_KEY to a secret"
 }
 
-# key_problem: prints why listening beyond this machine is not allowed; never shows a key.
+# key_problem: prints the reason if other machines may not connect; never prints a key.
 key_problem() {
   [ "${SERVES:-1}" = 1 ] || return 0
   case $HOST in 127.0.0.1 | localhost | ::1) return ;; esac
   with_key || echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
 }
 
-# data_problem: prints that a track has no tasks, or that their file is not there.
+# data_problem: prints a message if a track has no tasks, or their file does not exist.
 data_problem() {
   local name
   [ "${SERVES:-1}" = 0 ] || return 0
@@ -416,10 +417,10 @@ data_problem() {
   done
 }
 
-# is_there FILE: whether a file of prompts is there, of which a slice may be named (FILE@[:100]); also if none is named.
+# is_there FILE: whether a file of prompts exists, also with a slice (FILE@[:100]); true if FILE is empty.
 is_there() { [ -z "$1" ] || [ -e "${1%@\[*}" ]; }
 
-# python_problem: prints that the engine's own Python is none.
+# python_problem: prints a message if the engine's Python cannot be run.
 python_problem() {
   local name=SGLANG_PYTHON
   case ${ROLLOUT_BACKEND:-sglang} in sglang) ;; vllm) name=VLLM_PYTHON ;; *) return 0 ;; esac
@@ -427,7 +428,7 @@ python_problem() {
   [ -z "${!name:-}" ] || command -v "${!name}" >/dev/null || echo "$name=${!name} cannot be run: give the Python that has the engine, or unset it"
 }
 
-# files_problem: prints what an incomplete download lacks, before gigabytes are installed and engines are started.
+# files_problem: prints the missing files of an incomplete model, before gigabytes are installed and engines are started.
 files_problem() {
   local problem python
   [ -f "$MODEL_PATH/config.json" ] || return 0 # model_problem
@@ -438,7 +439,7 @@ files_problem() {
 
 has_gpu() { command -v nvidia-smi >/dev/null && [ -n "$(nvidia-smi -L 2>/dev/null | grep '^GPU' || :)" ]; }
 
-# gateway_problem: prints why no run can start in RUN_DIR, or why its gateway could not listen here.
+# gateway_problem: prints the reason if no run can start in RUN_DIR, or if its gateway cannot listen here.
 gateway_problem() { if [ "${SERVES:-1}" = 1 ]; then run_problem "$HOST" "$PORT"; else run_problem; fi; }
 
 ensure_gpu_env() {
@@ -446,7 +447,7 @@ ensure_gpu_env() {
   check_torch
 }
 
-# check_torch: an environment that a run without a GPU made may hold a CPU build, which pip takes for the pinned version.
+# check_torch: exits if the environment has a CPU build of torch from a run without a GPU, which pip would keep.
 check_torch() {
   local version
   [ "$NEEDED_GPUS" != 0 ] || return 0
@@ -457,15 +458,15 @@ check_torch() {
   esac
 }
 
-# install_beside FOLDER ENGINE: an environment that is not the trainer's.
+# install_beside FOLDER ENGINE: installs an engine in an environment separate from the trainer's.
 install_beside() {
   local VENV=$1 PY=$1/bin/python
   make_venv
   install_locked "$2" "$ROOT/instructions/requirements-$2.txt"
 }
 
-# ensure_engine: SGLang or vLLM in an environment separate from the trainer's, made once; nothing if a variable or
-# a flag names its Python, where the trainer's has it, or where no engine is started here.
+# ensure_engine: installs SGLang or vLLM once, in an environment separate from the trainer's. Does nothing if a variable or flag
+# gives its Python, if the trainer's environment has it, or if no engine is started here.
 ensure_engine() {
   local engine=${ROLLOUT_BACKEND:-sglang} variable folder file
   case $engine in sglang) variable=SGLANG_PYTHON ;; vllm) variable=VLLM_PYTHON ;; *) return 0 ;; esac
@@ -484,7 +485,7 @@ ensure_engine() {
 
 has_engine() { [ "$(cat "$1/.installed" 2>/dev/null)" = "$(cksum <"$2")" ]; }
 
-# install_engine NAME FOLDER REQUIREMENTS: one machine at a time installs in a folder that several share, which is open as 9.
+# install_engine NAME FOLDER REQUIREMENTS: installs while holding the lock of the folder (descriptor 9), which machines may share.
 install_engine() {
   lock_folder wait || :
   ! has_engine "$2" "$3" || return 0
@@ -493,7 +494,7 @@ install_engine() {
   cksum <"$3" >"$2/.installed"
 }
 
-# gpu_start: checks all that can be checked, then runs the driver.
+# gpu_start: runs all checks, then the driver.
 gpu_start() {
   local words driver=train_async.py
   refuse_if "$(folders_problem)" "$(gateway_problem)"
@@ -524,8 +525,8 @@ gpu_start() {
   fi
 }
 
-# own_gpus_problem: prints that this machine has no GPU, or fewer than GPUS_OF_NODE. With GPUS_OF_NODE=0 one of several machines
-# gives none, and needs none.
+# own_gpus_problem: prints a message if this machine has no GPU, or fewer than GPUS_OF_NODE. With GPUS_OF_NODE=0 a machine of
+# several needs none.
 own_gpus_problem() {
   local here way=''
   if [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
@@ -543,7 +544,7 @@ own_gpus_problem() {
   fi
 }
 
-# gpus_problem: prints what this machine lacks of its share of the GPUs. A Ray cluster that runs already knows its own.
+# gpus_problem: prints a message if this machine has fewer GPUs than its share. A running Ray cluster manages its own GPUs.
 gpus_problem() {
   local here all id visible problem which='' from=CUDA_VISIBLE_DEVICES
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
@@ -558,15 +559,15 @@ gpus_problem() {
   for id in ${CUDA_VISIBLE_DEVICES:+${CUDA_VISIBLE_DEVICES//,/ }}; do
     case $id in *[!0-9]*) continue ;; esac # a UUID
     if [ "$id" -ge "$all" ]; then
-      echo "GPU $id is not there ($from): this machine has 0 to $((all - 1))"
+      echo "GPU $id does not exist ($from): this machine has 0 to $((all - 1))"
       return
     fi
   done
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
-    echo "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there$which: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+    echo "$NEEDED_GPUS GPUs are requested, but there are $((here * NNODES))$which: reduce ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS"
 }
 
-# driver_problem: prints why a driver is too old for the CUDA of torch or of the engine, before gigabytes are downloaded.
+# driver_problem: prints a message if the GPU driver is too old for the CUDA of torch or the engine, before a download.
 driver_problem() {
   local driver='' engine=${ROLLOUT_BACKEND:-sglang} pythons=("${VENV:-$ROOT/.venv}/bin/python")
   if [ "$NEEDED_GPUS" = 0 ] || ! command -v nvidia-smi >/dev/null; then return 0; fi
@@ -589,7 +590,7 @@ lora_defaults() {
   fi
 }
 
-# one_gpu_defaults: everything on one card of 24 GB; what the engine's share (MEM_FRACTION_STATIC) leaves is the trainer's.
+# one_gpu_defaults: everything on one GPU of 24 GB; the trainer uses the memory that MEM_FRACTION_STATIC leaves.
 one_gpu_defaults() {
   default COLOCATE 1
   default ACTOR_GPUS 1
@@ -606,7 +607,7 @@ one_gpu_defaults() {
   USUAL_GPU=24GB
 }
 
-# one_large_gpu_defaults: the same on one card of 80 GB, where adapters train on weights in bf16, in the usual context.
+# one_large_gpu_defaults: the same on one GPU of 80 GB: adapters on bf16 weights, with the default context.
 one_large_gpu_defaults() {
   default CONTEXT_LENGTH 32768
   default MAX_TOKENS_PER_GPU 32768

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by every launch script after ROOT is set. Gives it the environment, the checks before anything starts, and
-# run_driver, which starts the supervisor that stops exactly what it started.
+# Sourced by every launch script after ROOT is set. Provides the environment, checks before a start, and run_driver, which
+# starts a supervisor that stops only the processes that it has started.
 
 # shellcheck source-path=SCRIPTDIR source=env.sh
 source "$ROOT/launch/env.sh"
 
-# Variables with a second name, as openclaw/settings.py and openclaw/judge/settings.py declare them; the first wins.
+# Variables with a second name, as declared in openclaw/settings.py and openclaw/judge/settings.py; the first name wins.
 ALIASES=(HOST:OPENCLAW_HOST PORT:OPENCLAW_PORT MODEL_PATH:BASE_MODEL_PATH PRM_M:MAJORITY_VOTE_N)
 
 take_aliases() {
@@ -20,7 +20,7 @@ take_aliases() {
 }
 take_aliases
 
-# buffer_flags: where the rollout buffer is, in the array BUFFER: RL_BUFFER_URL, RL_BUFFER_DIR, or a folder of the run.
+# buffer_flags: sets the array BUFFER to the flags of the rollout buffer: RL_BUFFER_URL, RL_BUFFER_DIR, or a folder of the run.
 buffer_flags() {
   BUFFER=()
   if [ -n "${RL_BUFFER_URL:-}" ]; then BUFFER+=(--rl-buffer-url "$RL_BUFFER_URL"); fi
@@ -28,19 +28,19 @@ buffer_flags() {
   if [ ${#BUFFER[@]} = 0 ]; then BUFFER=(--rl-buffer-dir "$RUN_DIR/buffer"); fi
 }
 
-# check_port_number NUMBER [VARIABLE]: refuses what is no port.
+# check_port_number NUMBER [VARIABLE]: exits unless NUMBER is a port.
 check_port_number() {
   local wrong="${2:-PORT}=$1 is not a port; give a number from 1 to 65535"
   case $1 in '' | *[!0-9]* | ??????* | 0*) die "$wrong" ;; esac
   [ "$1" -le 65535 ] || die "$wrong"
 }
 
-# run_problem [HOST PORT]: prints why no run can start in RUN_DIR, or why its gateway could not listen: a gateway of this very
-# run may.
+# run_problem [HOST PORT]: prints the reason if no run can start in RUN_DIR, or if its gateway cannot listen at HOST:PORT. The
+# port may be used by a gateway of this run.
 # shellcheck disable=SC2120  # tracks give no address
 run_problem() { run_module claw_base.run_folder.start_check "$RUN_DIR" "$@" || [ $? -lt 128 ]; } # above: a signal ended it
 
-# run_module MODULE ARG...: a program of the repository that needs no package. Ctrl-C ends it without a word.
+# run_module MODULE ARG...: runs a program of the repository that needs no packages. Ctrl-C ends it without a message.
 run_module() {
   local python
   python=$(any_python)
@@ -51,14 +51,14 @@ import runpy
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)' "$@")
 }
 
-# any_python: one that runs what needs no package.
+# any_python: prints a Python for programs that need no packages.
 any_python() {
   local python=${VENV:-$ROOT/.venv}/bin/python
   if [ -x "$python" ]; then echo "$python"; else find_python; fi
 }
 
-# check_words WORD...: refuses words of the driver and variables that a start on MACHINES would refuse, before anything is
-# installed or made; warns of variables that seem misspelt.
+# check_words WORD...: exits if a start on MACHINES would reject these driver arguments or the variables, before anything is
+# installed or created; warns about variables that seem misspelt.
 MACHINES=()
 check_words() {
   local plan=()
@@ -66,7 +66,7 @@ check_words() {
   check_first slime.plan.words ${plan[@]+"${plan[@]}"} ${MACHINES[@]+"${MACHINES[@]}"} --shell "${KNOWN_SHELL[@]}" -- "$@"
 }
 
-# check_first MODULE ARG...: a program of the repository that refuses with status 2; ends the script if it does.
+# check_first MODULE ARG...: runs a checking program of the repository; exits if it rejects its arguments with status 2.
 check_first() {
   local status=0
   any_python >/dev/null || exit 2
@@ -77,10 +77,10 @@ check_first() {
   esac
 }
 
-# Scripts whose variables are known, to find misspelt ones: what launch scripts share, the one that runs, its folder's flags.
+# Scripts whose variables are known, to detect misspelt ones: shared scripts, the running script, flags of its folder.
 KNOWN_SHELL=("$ROOT/launch" "$0" "$(dirname "$0")/flags.sh")
 
-# refuse_if PROBLEM...: ends with the first that is not empty.
+# refuse_if PROBLEM...: exits with the first problem that is not empty.
 refuse_if() {
   local problem
   for problem in "$@"; do
@@ -88,19 +88,19 @@ refuse_if() {
   done
 }
 
-# model_problem FOLDER EXAMPLE: prints what is wrong with the folder of the model.
+# model_problem FOLDER EXAMPLE: prints the problem of the model's folder, if any.
 model_problem() {
   [ ! -f "$1/config.json" ] || return 0
   echo "MODEL_PATH=$1 contains no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
     "for example from: hf download Qwen/$2 --local-dir $ROOT/models/$2"
 }
 
-# data_path_problem: prints that the conversations to begin with are not there.
+# data_path_problem: prints a message if the initial conversations (DATA_PATH) do not exist.
 data_path_problem() {
   [ -z "${DATA_PATH:-}" ] || [ -e "$DATA_PATH" ] || echo "DATA_PATH=$DATA_PATH does not exist: give a file of conversations, or unset it"
 }
 
-# folders_problem: prints why a folder that a start writes to cannot be.
+# folders_problem: prints the reason if a folder that a start writes to cannot be created.
 folders_problem() {
   local name
   for name in RUN_DIR SAVE_CKPT CKPT_SAVE_DIR RL_BUFFER_DIR; do
@@ -108,7 +108,7 @@ folders_problem() {
   done
 }
 
-# whole NAME LEAST [OF]: refuses a variable that is set to something else than a whole number (" of seconds") of LEAST or more.
+# whole NAME LEAST [OF]: exits if a variable is set, but is not a whole number (of OF, such as " of seconds") of LEAST or more.
 whole() {
   local value=${!1:-$2}
   case $value in
@@ -117,7 +117,7 @@ whole() {
   [ "$value" -ge "$2" ] || die "$1=$value: give $2 or more"
 }
 
-# default NAME VALUE: exports NAME, with VALUE where it is not set.
+# default NAME VALUE: exports NAME, set to VALUE if it is unset.
 DEFAULTED=' '
 default() {
   [ -n "${!1:-}" ] || DEFAULTED+="$1 "
@@ -125,7 +125,7 @@ default() {
   export "${1?}"
 }
 
-# is_dry_run: a value that is neither yes nor no never starts anything.
+# is_dry_run: whether DRY_RUN is set; an invalid value exits, so that it never starts anything.
 is_dry_run() {
   local status=0
   [ "${DRY_RUN:-}" != full ] || return 0
@@ -143,8 +143,8 @@ is_yes() {
   esac
 }
 
-# What a language model answers before an update goes live: 48 questions, of which seven may be lost, 65 explicit wishes,
-# of which a tenth of what the best version obeyed may be, and 16 of the facts of a pool that it knew.
+# Questions that a language model must answer before an update goes live: 48 questions, of which seven may be lost; 65
+# explicit requests, of which a tenth of those that the best version obeyed may be lost; and 16 known facts of a pool.
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROOT/launch/gate_facts.jsonl"
   --gate-max-wrong 0.15 --gate-min-obeyed 0.9 --gate-answer-tokens 120)
@@ -153,7 +153,7 @@ EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-facts "$ROO
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 STEADY_RATE=(--gate-adapt-lr --lr-batch-reference 16)
 
-# plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
+# plan_python: sets PY for a plan. A fresh clone gets an environment.
 plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python
   [ -x "$PY" ] || PY=$(find_python)
@@ -161,33 +161,33 @@ plan_python() {
   plans "$PY" || ensure_env "$ROOT/requirements.txt"
 }
 
-# plan_python_for WORD...: the same. A fresh clone checks the words before it installs; a plan with an environment checks them
-# itself.
+# plan_python_for WORD...: as plan_python. A fresh clone checks the arguments before it installs; with an environment, the plan
+# checks them.
 plan_python_for() {
   plans "$(any_python)" || check_words "$@"
   plan_python
 }
 
-# plans PYTHON: whether it has what a plan needs.
+# plans PYTHON: whether it has the packages of a plan.
 plans() {
   [ -x "$1" ] && "$1" -c 'import sys; from importlib.util import find_spec
 sys.exit(not all(map(find_spec, ("fastapi", "sqlalchemy", "torch"))))'
 }
 
-# show_plan OPTION... -- WORD...: what the words of the driver would start. Words are marked with their source (::script,
-# ::variable NAME, ::command line): a plan shows it, a run drops the marks.
+# show_plan OPTION... -- WORD...: prints what these driver arguments would start. Arguments are marked with their source
+# (::script, ::variable NAME, ::command line): a plan shows it, a run removes the marks.
 show_plan() {
   local all=()
   if [ "$DRY_RUN" = full ]; then all=(--all); fi
   "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} ${MACHINES[@]+"${MACHINES[@]}"} --script-variables "$DEFAULTED" --shell "${KNOWN_SHELL[@]}" "$@"
 }
 
-# mark_of VARIABLE: what follows is from there, or from the script where the variable was not set.
+# mark_of VARIABLE: prints the mark of the next arguments: the variable, or the script if the variable was not set.
 mark_of() {
   case $DEFAULTED in *" $1 "*) echo ::script ;; *) echo "::variable $1" ;; esac
 }
 
-# marked_more "$@": adds to `arguments` what ROLLOUT_ARGS and its like hold, and the command line; what comes last wins.
+# marked_more "$@": appends ROLLOUT_ARGS and similar variables, then the command line, to `arguments`; the last value wins.
 marked_more() {
   local name
   for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS LORA_ARGS; do
@@ -197,10 +197,10 @@ marked_more() {
   arguments+=("::command line" "$@")
 }
 
-# Flags that decide what a script checks, makes and counts, each with the variable of the same meaning.
+# Flags that the scripts themselves use, each with the variable of the same meaning.
 NAMED=(--hf-checkpoint:MODEL_PATH --run-dir:RUN_DIR --save:SAVE_CKPT --host:HOST --port:PORT)
 
-# named_by_flags WORD...: the variable of each of these flags gets the flag's value, unless lists of GPUs give the counts.
+# named_by_flags WORD...: sets the variable of each of these flags to the flag's value, unless lists of GPUs give the counts.
 named_by_flags() {
   local word before='' pair
   for word in "$@"; do
@@ -215,7 +215,7 @@ named_by_flags() {
   done
 }
 
-# absolute_places: RUN_DIR from the root of the file system, since other processes have other working folders.
+# absolute_places: makes RUN_DIR absolute, because other processes have other working folders.
 absolute_places() {
   case $RUN_DIR in
     /*) ;;
@@ -224,8 +224,8 @@ absolute_places() {
   esac
 }
 
-# run_places NAME WORD...: RUN_DIR below runs/ unless it is given, and TASKS in it for what the script makes before a run. With
-# DRY_RUN=1 TASKS is elsewhere and goes with the script, and the run's folder is left alone.
+# run_places NAME WORD...: sets RUN_DIR (default: below runs/), and TASKS in it, the folder of data that the script creates
+# before a run. With DRY_RUN=1 TASKS is a temporary folder, and the run's folder is not changed.
 run_places() {
   local name=$1
   shift
@@ -240,8 +240,8 @@ run_places() {
   trap 'rm -rf -- "$TASKS"' EXIT
 }
 
-# begin_run REQUIREMENTS...: checks the words in `arguments`, with others in place of the tasks that are not made yet; then
-# installs, and makes the run's folder.
+# begin_run REQUIREMENTS...: checks `arguments`, with placeholders for tasks that do not exist yet; then installs, and creates
+# the run's folder.
 begin_run() {
   local words
   refuse_if "$(model_problem "$MODEL_PATH" Qwen3-0.6B)"
@@ -255,15 +255,15 @@ begin_run() {
   own_run_dir "$RUN_DIR"
 }
 
-# own_run_dir DIR: makes it for this user alone.
+# own_run_dir DIR: creates it with access for this user only.
 own_run_dir() {
   refuse_if "$(folder_problem RUN_DIR "$1")"
   (umask 077 && mkdir -p "$1")
 }
 
-# folder_problem NAME DIR: prints why DIR cannot be a folder of a start, by making it; what was not there before is removed.
-# A RUN_DIR of another user but root is refused, who could put links there. Who owns a file is asked of one that is made now: some
-# file systems give all files one owner.
+# folder_problem NAME DIR: prints the reason if DIR cannot be created or written; folders created for the test are removed.
+# A RUN_DIR of another user except root is rejected, because that user could create links in it. This user's id is read from a
+# new file, because some file systems report one owner for all files.
 folder_problem() {
   local new=() top=$2 probe problem=''
   while [ ! -e "$top" ] && [ ! -L "$top" ]; do
@@ -287,7 +287,7 @@ folder_problem() {
 
 owner_of() { stat -c %u "$1" 2>/dev/null || stat -f %u "$1"; }
 
-# show_missing TITLE PROBLEM...: those that are not empty, below the title; its status is 1 if there is one.
+# show_missing TITLE PROBLEM...: prints the problems that are not empty, below the title; status 1 if there is one.
 show_missing() {
   local title=$1 problem status=0
   shift
@@ -302,12 +302,12 @@ show_missing() {
 # shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
 REFUSED_HERE='problem  a start on this machine is refused'
 
-# ensure_run_env REQUIREMENTS...: ensure_env, or with DRY_RUN=1 what a plan needs.
+# ensure_run_env REQUIREMENTS...: ensure_env, or with DRY_RUN=1 the environment of a plan.
 ensure_run_env() {
   if is_dry_run; then plan_python; else ensure_env "$@"; fi
 }
 
-# run_or_plan DRIVER WORD...: runs the driver to its end; with DRY_RUN=1 shows the plan of the words and ends the script.
+# run_or_plan DRIVER WORD...: runs the driver to its end; with DRY_RUN=1 prints the plan and exits.
 run_or_plan() {
   local driver=$1 words text status=0
   shift
@@ -320,7 +320,7 @@ run_or_plan() {
   passing_signals run_driver "$RUN_DIR" "$driver" "${words[@]}"
 }
 
-# passing_signals COMMAND...: runs it as a child of this script, which passes TERM, INT and HUP on to it; returns its status.
+# passing_signals COMMAND...: runs it as a child of this script and forwards TERM, INT and HUP to it; returns its status.
 passing_signals() {
   local pid status=0
   ("$@") &
@@ -331,7 +331,7 @@ passing_signals() {
   return "$status"
 }
 
-# without_marks WORD...: the words that are for the driver, in `words`.
+# without_marks WORD...: sets `words` to the arguments without marks, for the driver.
 without_marks() {
   local word
   words=()
@@ -340,15 +340,15 @@ without_marks() {
   done
 }
 
-# run_driver RUN_DIR DRIVER ARG...: runs until the driver is done or Ctrl-C; the driver is restarted if it dies.
+# run_driver RUN_DIR DRIVER ARG...: runs until the driver has finished, or until Ctrl-C; a driver that dies is restarted.
 run_driver() {
   local run_dir=$1
   shift
   exec "$PY" -m slime.processes.supervisor --run-dir "$run_dir" -- "$PY" "$@"
 }
 
-# run_driver_beside RUN_DIR DRIVER ARG...: the same in parallel with the command in the array CLIENT, which receives the supervisor's
-# pid as its last argument; when the client or this script ends, all is stopped.
+# run_driver_beside RUN_DIR DRIVER ARG...: as run_driver, in parallel with the command in the array CLIENT, which gets the
+# supervisor's pid as its last argument. When the client or this script ends, everything is stopped.
 run_driver_beside() {
   local run_dir=$1 status=0
   shift
@@ -374,7 +374,7 @@ stop_both() {
   leave_nothing_empty
 }
 
-# leave_nothing_empty: a run that was refused before it began (the driver writes arguments.json first) leaves no folder.
+# leave_nothing_empty: removes the folder of a run that was rejected before it began (the driver first writes arguments.json).
 leave_nothing_empty() {
   [ -n "${NEW_RUN:-}" ] && [ -d "$NEW_RUN" ] && [ ! -e "$NEW_RUN/arguments.json" ] || return 0
   rm -f "$NEW_RUN/driver.out" "$NEW_RUN/supervisor.lock"

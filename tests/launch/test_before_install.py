@@ -67,7 +67,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (SELECT, [], {"PRM_GPUS": "2", "JUDGE_URL": "http://a:1"}, "PRM_GPUS=2 is for a judge model, and JUDGE_URL asks"),
         (SELECT, ["--judge-backend", "rules"], {"PRM_GPUS": "2"}, "and JUDGE_BACKEND=rules asks for another judge"),
         (SELECT, [], {"ROLLOUT_GPUS": "0"}, "ROLLOUT_GPUS=0: no engine would serve the policy"),
-        (SELECT, [], {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,9"}, "GPU 9 is not there (CUDA_VISIBLE_DEVICES)"),
+        (SELECT, [], {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,9"}, "GPU 9 does not exist (CUDA_VISIBLE_DEVICES)"),
         (SELECT, ["--prm-hf-checkpoint", "/nope"], {}, "/nope"),
         (SELECT, [], {"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "nope"}, "give trainer or inference"),
         (SELECT, [], {"CONTEXT_LENGTH": "999999"}, "policy engine would have a context of 999999 tokens, but"),

@@ -43,7 +43,7 @@ def test_the_printed_command_installs_the_engine_and_starts_the_run(
 def test_without_a_key_only_this_machine_is_served(machine: GpuMachine, free_port: str) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="", SGLANG_API_KEY="")
     assert done.returncode == 0, done.stderr
-    assert "for this machine alone, on 127.0.0.1" in done.stderr
+    assert "for this machine only, on 127.0.0.1" in done.stderr
     assert "--host 127.0.0.1 " in machine.calls()[-1]
     done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="", SGLANG_API_KEY="secret-of-this-test")
     assert "alone" not in done.stderr and "--host 0.0.0.0 " in machine.calls()[-1]
@@ -176,7 +176,7 @@ def test_boolean_variables_accept_several_words_and_reject_others(machine: GpuMa
 def test_gpus_hidden_by_a_variable_are_not_counted(machine: GpuMachine) -> None:
     done = machine.bash(SCRIPT, cwd=SLIME, CUDA_VISIBLE_DEVICES="0,1")
     assert done.returncode == 2 and machine.calls() == []
-    assert "8 GPUs are asked for and 2 are there (CUDA_VISIBLE_DEVICES=0,1, of 8)" in done.stderr
+    assert "8 GPUs are requested, but there are 2 (CUDA_VISIBLE_DEVICES=0,1, of 8)" in done.stderr
 
 
 def test_a_truncated_file_is_reported_before_anything_is_installed(machine: GpuMachine) -> None:

@@ -230,7 +230,7 @@ def test_a_dry_run_rejects_missing_parts_on_the_runs_machine_and_lists_them_else
         (tmp_path / "bin" / "nvidia-smi").unlink()
         said = said or "no nvidia-smi here, so no GPU"
     else:
-        said = said or "20 GPUs are asked for and 8 are there"
+        said = said or "20 GPUs are requested, but there are 8"
     places = {name: machine.env[name] for name in ("PATH", "HF_CKPT", "RUN_DIR")} | {"PORT": free_port}
     places |= env | ({"PORT": taken} if env.get("PORT") == "taken" else {})
     done = dry_here(script, **places, TP="1")

@@ -351,7 +351,7 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
     }
     done = bash(SELECT, **env)
     assert done.returncode == 2
-    assert "8 GPUs are asked for and 2 are there" in done.stderr
+    assert "8 GPUs are requested, but there are 2" in done.stderr
     done = bash(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
     assert done.returncode == 2
     assert "GPU 2 is not there" in done.stderr and "this machine has 0 to 1" in done.stderr
@@ -381,7 +381,7 @@ case "$*" in *driver_version*) echo "H100, 550.54" ;; *-L*) printf '%s' '{gpus}'
     path = {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
     assert "the GPU driver is 550.54; CUDA 13" in dry(SELECT, **path).stdout
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: x)'\n")
-    assert "8 GPUs are asked for and 1 are there" in dry(SELECT, **path).stdout
+    assert "8 GPUs are requested, but there are 1" in dry(SELECT, **path).stdout
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text((ROOT / "openclaw-test/tiny_claw/model/config.json").read_text())
