@@ -354,7 +354,7 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
     assert "8 GPUs are requested, but there are 2" in done.stderr
     done = bash(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
     assert done.returncode == 2
-    assert "GPU 2 is not there" in done.stderr and "this machine has 0 to 1" in done.stderr
+    assert "GPU 2 does not exist" in done.stderr and "this machine has 0 to 1" in done.stderr
     tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2; exit 9\n")
     done = bash(SELECT, **env)
     assert done.returncode == 2
