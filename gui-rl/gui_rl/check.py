@@ -88,7 +88,7 @@ class Checked:
     """The tasks to try, and the screen."""
 
     folder: Path = flag(TASKS, "tasks as DOMAIN/ID.json", positional=True)
-    parallel: int = flag(8, "episodes at a time")
+    parallel: int = flag(8, "concurrent episodes")
     only: list[str] = flag([], "check only these tasks", unit="ID")
     backend: Backend = flag("playwright", "browser driver")
 

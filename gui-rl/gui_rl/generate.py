@@ -38,7 +38,7 @@ class GuiFlags:
     """gui: episodes at a screen."""
 
     parallel_envs: int = flag(
-        16, "episodes at a time", env=("PARALLEL_ENVS", "GUI_TRAJECTORY_CONCURRENCY"), least=1
+        16, "concurrent episodes", env=("PARALLEL_ENVS", "GUI_TRAJECTORY_CONCURRENCY"), least=1
     )
     gui_max_steps: int = flag(
         15, "turns of the model in one episode", env=("GUI_MAX_STEPS", "MAX_STEPS"), least=1
@@ -69,7 +69,9 @@ class GuiFlags:
         "folder of tasks in OSWorld's JSON (DOMAIN/ID.json) that prompt rows name",
         env=("GUI_TEST_CONFIG_BASE_DIR",),
     )
-    gui_tree_chars: int = flag(6000, "most characters of the accessibility tree in an observation", least=200)
+    gui_tree_chars: int = flag(
+        6000, "maximum characters of the accessibility tree in an observation", least=200
+    )
     gui_wait_after_reset: float = flag(
         0.0, "seconds before the first observation", env=("GUI_WAIT_AFTER_RESET",), least=0
     )
@@ -133,7 +135,7 @@ def environment_use(args: GenerationSide) -> EnvironmentUse | None:
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """For --service-path: rejects a run that could not play an episode; starts no process.
+    """For --service-path: rejects a run whose episodes could not start; starts no process.
 
     Raises:
         ConfigError: screenshots are requested, but the model or the engines do not accept images; there is no
@@ -157,7 +159,7 @@ def check_arguments(args: GenerationSide, endpoints: object = None, env: object 
     flags = read(GuiFlags, args)
     if flags.gui_observation_type != "a11y_tree" and args.rollout_backend not in ("embedded", "sglang"):
         raise ConfigError(
-            f"{_asked(flags)}: --rollout-backend {args.rollout_backend} takes no pictures; embedded and sglang do"
+            f"{_asked(flags)}: --rollout-backend {args.rollout_backend} accepts no pictures; embedded and sglang do"
         )
     if flags.env_server_url is not None:
         check_address("--env-server-url (GUI_ENV_SERVER_URL, ENV_SERVER_URL)", flags.env_server_url)

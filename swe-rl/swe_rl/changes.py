@@ -161,7 +161,7 @@ def reaching(named: Mapping[str, str], base: Workspace) -> str | None:
             for name in named_in(_text(base, file)):
                 left.pop(name, None)
     for name, file in left.items():
-        return f"{file} names {name}, which reaches into what runs the tests"
+        return f"{file} names {name}, which accesses the test runner"
     return None
 
 

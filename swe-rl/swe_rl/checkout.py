@@ -29,7 +29,7 @@ GIT = (
 VERDICTS = Path(__file__).with_name("verdicts.py")
 RUNNER = Path(__file__).with_name("boxed_pytest.py")
 NEEDS = "/tests-need"
-FOOLED = "a test that must fail passed or did not run, so what runs the tests was changed"
+FOOLED = "a test that must fail passed or did not run, so the test runner was manipulated"
 GIT_SECONDS = 120.0
 WORKSPACE_BYTES = 256 << 20
 

@@ -77,7 +77,7 @@ class SweEnvironment:
         row = task.metadata.get("instance")
         if not isinstance(row, dict):
             raise DataError(
-                "the task's metadata has no 'instance': make prompts with python -m swe_rl.prompts"
+                "the task's metadata has no 'instance': create prompts with python -m swe_rl.prompts"
             )
         self.instance = to_instance(row, str(row.get("instance_id", "instance")))
         self.check(self.instance)

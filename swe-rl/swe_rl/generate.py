@@ -48,7 +48,7 @@ class SweFlags:
     swe_eval_timeout: float = flag(
         300.0, "time limit of the grading tests", env=("SWE_EVAL_TIMEOUT",), above=0
     )
-    parallel_envs: int = flag(8, "episodes at a time", env=("PARALLEL_ENVS", "SWE_MAX_CONCURRENT"), least=1)
+    parallel_envs: int = flag(8, "concurrent episodes", env=("PARALLEL_ENVS", "SWE_MAX_CONCURRENT"), least=1)
     strict_no_test_patch: bool = flag(
         True, "reject patches that change tests", env=("SWE_STRICT_NO_TEST_PATCH",)
     )

@@ -60,7 +60,7 @@ def repository_in(name: str) -> tuple[Image, str]:
         if place.strip("/") and image.folder(place) is not None:
             return image, place
     raise DataError(
-        f"the image {name} has neither {REPOSITORY} nor a working folder, so there is no repository in it"
+        f"the image {name} has neither {REPOSITORY} nor a working folder, so it contains no repository"
     )
 
 

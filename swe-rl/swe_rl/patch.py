@@ -63,7 +63,7 @@ class PatchPolicy:
             return f"the patch has more than {self.most_bytes} bytes"
         touched = files_of(patch)
         if not touched:
-            return "this is no patch of git"
+            return "this is not a git patch"
         for file in touched:
             if complaint := self.complaint_of_file(file, test_files):
                 return complaint

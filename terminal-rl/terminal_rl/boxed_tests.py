@@ -53,8 +53,7 @@ def main() -> None:
 
 def run_script(seconds: float) -> dict[str, object]:
     """Runs /tests/test.sh as Harbor does, ends the processes that it leaves, and reads its result files. Returns no
-    files if a signal ended it, or if a program has made the log folder read-only. Returns no files if a signal ended
-    it, or if the agent's programs could have written them."""
+    files if a signal ended it, or if the agent's programs could have written them."""
     command = f"(/tests/test.sh) > {LOGS}/test-stdout.txt 2>&1"
     script = subprocess.Popen(["/bin/bash", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True)
     try:

@@ -31,7 +31,7 @@ __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 class TerminalFlags:
     """Flags of terminal episodes."""
 
-    parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
+    parallel_envs: int = flag(32, "concurrent episodes", env=("PARALLEL_ENVS",), least=1)
     max_steps: int = flag(20, "turns of the model in one episode", env=("MAX_STEPS",), least=1)
     tasks_dir: str | None = flag(
         None, "folder to which the rows' task_path is relative; paths cannot leave it", env=("DATASET_DIR",)
@@ -46,7 +46,7 @@ class TerminalFlags:
         True,
         "start with the system prompt; otherwise only with the instruction",
     )
-    tool_output_chars: int = flag(4096, "most characters of one tool call's output", least=200)
+    tool_output_chars: int = flag(4096, "maximum characters of one tool call's output", least=200)
 
 
 FLAGS = (TerminalFlags,)
@@ -69,7 +69,7 @@ def environment_use(args: GenerationSide) -> EnvironmentUse | None:
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """For --service-path: rejects a run that could not play episodes; starts no process.
+    """For --service-path: rejects a run whose episodes could not start; starts no process.
 
     Raises:
         ConfigError: sandboxes do not work, or the folder of tasks is missing (a remote pool has its own).

@@ -216,7 +216,7 @@ def _variables(path: Path, section: object) -> Mapping[str, str]:
         raise TaskError(f"{path}: [verifier.env] must map names to texts")
     if outer := [name for name, value in section.items() if "${" in value]:
         raise TaskError(
-            f"{path}: {outer[0]} of [verifier.env] asks for a variable of this machine, which sandboxes do not get"
+            f"{path}: {outer[0]} of [verifier.env] requests a variable of this machine, which sandboxes do not get"
         )
     return section
 
@@ -243,7 +243,7 @@ def _test_names(file: Path) -> tuple[str, ...]:
         raise TaskError(f"{file}: no function whose name begins with test_")
     for test in names:
         if len(test.args.args) > len(test.args.defaults) or None in test.args.kw_defaults:
-            raise TaskError(f"{file}: {test.name} asks for a fixture, which sandboxes do not have")
+            raise TaskError(f"{file}: {test.name} requests a fixture, which sandboxes do not have")
     return tuple(test.name for test in names)
 
 

@@ -66,7 +66,7 @@ class FolderTask:
         return self.folder.agent_seconds
 
     def workspace(self) -> Workspace:
-        template = prepared(self.folder)  # this reference keeps it from being removed during the copy
+        template = prepared(self.folder)  # this reference prevents its removal during the copy
         return template.again()
 
     def verdict(self, workspace: Workspace) -> Verdict:

@@ -45,7 +45,7 @@ def test_each_rule_of_the_policy_can_be_disabled() -> None:
     ("patch", "said"),
     [
         (" \n", "empty"),
-        ("hello", "no patch of git"),
+        ("hello", "not a git patch"),
         (changing("a.py") + "new file mode 120000\n", "links"),
         (changing("a.py") + "x" * (1 << 20), "more than"),
     ],

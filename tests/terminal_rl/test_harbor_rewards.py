@@ -178,5 +178,5 @@ def test_a_script_that_only_runs_test_functions_is_replaced_by_our_runner(tmp_pa
 
 
 def test_host_variables_are_not_passed_to_a_script(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"KEY of .* asks for a variable of this machine"):
+    with pytest.raises(TaskError, match=r"KEY of .* requests a variable of this machine"):
         read_task(harbor_task(tmp_path, COUNTS, env='env = {KEY = "${OPENAI_API_KEY}"}'))

@@ -47,7 +47,7 @@ def test_the_shipped_tasks_have_six_families() -> None:
         ("tests/test_outputs.py", "", "no function whose name begins with test_"),
         ("tests/test_outputs.py", "def test_x(:", "line 1"),
         ("tests/test_outputs.py", "import pytest\ndef test_x(): pass", "imports pytest"),
-        ("tests/test_outputs.py", "def test_x(tmp_path): pass", "asks for a fixture"),
+        ("tests/test_outputs.py", "def test_x(tmp_path): pass", "requests a fixture"),
         ("Dockerfile", "FROM debian\nRUN apt-get install x", "line 2: RUN apt-get needs podman or docker"),
         ("Dockerfile", "COPY ../../secret /app/", "there is no ../../secret"),
         ("Dockerfile", "WORKDIR /app\nCOPY task.yaml /etc/passwd", "outside the working folder /app"),

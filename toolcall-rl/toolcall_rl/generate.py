@@ -40,8 +40,8 @@ class ToolcallFlags:
         "", "tools, as a JSON file or as JSON (default: the Python interpreter)", env=("TOOLS_CONFIG",)
     )
     max_turns: int = flag(16, "turns of the model in one episode", env=("MAX_TURNS", "MAX_STEPS"), least=1)
-    max_tool_calls: int = flag(16, "most tool calls in an episode; later ones are rejected", least=0)
-    parallel_envs: int = flag(32, "episodes at a time", env=("PARALLEL_ENVS",), least=1)
+    max_tool_calls: int = flag(16, "maximum tool calls in an episode; later ones are rejected", least=0)
+    parallel_envs: int = flag(32, "concurrent episodes", env=("PARALLEL_ENVS",), least=1)
     answer_check: Check = flag("math", "math: equal by number or algebra; strict: exactly the label's text")
     tool_encouragement: bool = flag(
         True, "reward a wrong answer with 0.05 more per call, from -1.1 up to -0.6"

@@ -33,8 +33,10 @@ def require_desktop() -> None:
 
 
 class Desktops:
-    """Attributes:
-    starts: desktops that were started.
+    """Creates one desktop for each episode.
+
+    Attributes:
+        starts: number of started desktops.
     """
 
     def __init__(self, size: ScreenSize, sites: SiteServer | None = None) -> None:

@@ -36,8 +36,11 @@ class NoAnswer(Exception):
 
 
 class DevTools:
-    """Attributes:
-    targets: tabs in the order in which they were opened, when last listed."""
+    """Client of one browser's DevTools socket.
+
+    Attributes:
+        targets: tabs at the last listing, in the order in which they were opened.
+    """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -86,7 +89,7 @@ class DevTools:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise EnvironmentAway(f"the browser does not answer: {error}") from error
 
-    async def tell(
+    async def send_command(
         self, target: Target, command: str, seconds: float = ANSWER_SECONDS, **parameters: Any
     ) -> Any:
         """Sends one command to a tab and returns its answer. Raises NoAnswer, EnvironmentAway."""
@@ -111,7 +114,7 @@ class DevTools:
     ) -> Any:
         """Runs a function in the page and returns its result; None if it fails. Raises NoAnswer, EnvironmentAway."""
         called = f"({function})(...{json.dumps(arguments)})"
-        reply = await self.tell(
+        reply = await self.send_command(
             target, "Runtime.evaluate", seconds, expression=called, returnByValue=True, awaitPromise=True
         )
         return reply.get("result", {}).get("value")

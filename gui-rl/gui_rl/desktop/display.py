@@ -32,7 +32,7 @@ HEADER = struct.Struct(">25I")
 
 
 class Display:
-    """Made by `begin`.
+    """An X display; create it with `begin`.
 
     Attributes:
         socket: the socket that programs connect to.
@@ -141,7 +141,7 @@ class Display:
             before = now
 
     async def close(self) -> None:
-        """Ends the display. Xvfb removes its own socket: its number may be reused as soon as it has exited."""
+        """Ends the display. Xvfb removes its socket, because its number may be reused as soon as it has exited."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:

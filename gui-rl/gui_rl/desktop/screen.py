@@ -126,8 +126,8 @@ class DesktopScreen:
             return Shown(windows, [] if windows else ["(no window is open)"])
         browser, target = tab
         try:
-            tree = await browser.tell(target, "Accessibility.getFullAXTree")
-            snapshot = await browser.tell(target, "DOMSnapshot.captureSnapshot", computedStyles=[])
+            tree = await browser.send_command(target, "Accessibility.getFullAXTree")
+            snapshot = await browser.send_command(target, "DOMSnapshot.captureSnapshot", computedStyles=[])
             place, origin = await browser.ask(target, VIEW), await browser.ask(target, ORIGIN)
         except NoAnswer:
             return Shown(windows, ["(the page shows a window of its own)"])

@@ -17,8 +17,11 @@ BACKENDS = get_args(Backend)
 
 
 class Browser(Screens, Protocol):
-    """Attributes:
-    starts: number of starts of the program that drives browsers."""
+    """A backend that creates screens.
+
+    Attributes:
+        starts: number of starts of the program that drives browsers.
+    """
 
     sites: SiteServer
     starts: int

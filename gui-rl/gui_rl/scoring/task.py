@@ -40,10 +40,13 @@ class Check:
 
 @dataclass(frozen=True)
 class GuiTask:
-    """Attributes:
-    config, postconfig: steps {"type", "parameters"} before the episode and before the checks.
-    conj: whether all checks must hold ("and"), or one ("or").
-    infeasible: giving up is the correct answer."""
+    """A task in OSWorld's JSON.
+
+    Attributes:
+        config, postconfig: steps {"type", "parameters"} before the episode and before the checks.
+        conj: whether all checks must hold ("and"), or one ("or").
+        infeasible: giving up is the correct answer.
+    """
 
     name: str
     domain: str

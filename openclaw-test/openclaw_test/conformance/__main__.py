@@ -1,8 +1,7 @@
 """Checks that clients work with the server: `python openclaw-test/openclaw_test/conformance --url
 http://127.0.0.1:30000`. Every client runs the same checks and prints one line for each.
 
-Exit status 1 if one fails. A client that is not installed is reported as skipped. A client that is not installed is
-named as skipped.
+Exit status 1 if one fails. A client that is not installed is reported as skipped.
 """
 
 from __future__ import annotations

@@ -182,14 +182,14 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
             "seconds": round(time.monotonic() - started, 1),
             "sessions": len(ordered),
             "manners_after": after.manners,
-            "gate": await gate_says(options.url),
+            "gate": await gate_summary(options.url),
             "wishes_before": wishes_before.as_dict(),
             "wishes_after": wishes_after.as_dict(),
             "wishes_kept": wishes_after.kept(wishes_before),
         }
 
 
-async def gate_says(url: str) -> dict[str, object]:
+async def gate_summary(url: str) -> dict[str, object]:
     """Returns how many updates went live, and why others did not; also as text."""
     key = admin_key_for(url, os.environ.get("OPENCLAW_ADMIN_KEY"), os.environ.get("RUN_DIR"))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -219,7 +219,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--reading", type=float, default=1.5, help="seconds between an answer and the next message"
     )
     parser.add_argument("--sessions", type=int, default=160, help="most sessions")
-    parser.add_argument("--seconds", type=float, default=240.0, help="longest total duration, seconds")
+    parser.add_argument("--seconds", type=float, default=240.0, help="maximum total duration, seconds")
     parser.add_argument(
         "--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned"
     )

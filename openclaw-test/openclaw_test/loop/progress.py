@@ -16,12 +16,12 @@ async def shown(
     """Prints `answered()` of `total` every `every` seconds while the block runs."""
     began = answered()
 
-    async def tell() -> None:
+    async def report() -> None:
         while True:
             await asyncio.sleep(every)
             say(f"  {answered() - began} of {total} answers")
 
-    telling = asyncio.create_task(tell())
+    telling = asyncio.create_task(report())
     try:
         yield
     finally:

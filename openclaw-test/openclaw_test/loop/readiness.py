@@ -1,4 +1,4 @@
-"""Waits for a loop that starts, while some process still tries; exits with one line when none does."""
+"""Waits until a loop has started; exits with one line if none of its processes is running any more."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ async def wait_until_ready(
     url: str, timeout_s: float, log: Path | None, pid: int | None, say: Callable[[str], None] = say
 ) -> None:
     """Waits for the gateway's `/readyz` while the supervisor `pid` runs, or, if no pid is given, for `timeout_s`.
-    Prints the supervisor's new lines in `log`, and every minute that it still waits.
+    Prints the supervisor's new lines in `log`, and a progress line every minute.
 
     Raises:
-        SystemExit: no process tries any more; exits with one line.
+        SystemExit: no process of the loop is running any more; the message is one line.
     """
     began, report_after, news = time.monotonic(), TOLD_AFTER_SECONDS, News(log)
     async with httpx.AsyncClient(trust_env=False) as http:

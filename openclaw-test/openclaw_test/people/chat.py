@@ -101,9 +101,11 @@ def _parser(phase: Phase) -> argparse.ArgumentParser:
     )
     parser.add_argument("--dataset", type=Path, required=True, help="problems, see people/gsm8k.py")
     parser.add_argument("--num-problems", type=int, default=5)
-    parser.add_argument("--max-turns", type=int, default=8, help="most messages of the person in a session")
     parser.add_argument(
-        "--max-retries", type=int, default=3, help="most retries of a request, after 1, 2, 4, ... seconds"
+        "--max-turns", type=int, default=8, help="maximum messages of the person in a session"
+    )
+    parser.add_argument(
+        "--max-retries", type=int, default=3, help="maximum retries of a request, after 1, 2, 4, ... seconds"
     )
     parser.add_argument(
         "--output",

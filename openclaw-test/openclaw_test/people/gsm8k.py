@@ -4,8 +4,8 @@
         writes own problems, with their equations
 
 A file is a JSON array, or JSON lines, of {"question", "ground_truth_answer"}; GSM8K's own {"question", "answer"} with
-the result behind "####" is read too. "equations", a list such as ["12+7=19"], is optional: with it a detector can tell
-whether all the steps are kept, without it only whether there are steps and they are right.
+the result after "####" is read too. "equations", a list such as ["12+7=19"], is optional: with it a detector checks
+whether all steps are kept; without it, only whether there are steps and they are right.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def _no_list(problem: Problem, reply: str) -> tuple[str, ...]:
 
 
 LISTED = Taste("listed", "list", _no_list)
-"""Whether a reply is satisfying after a request for a list."""
+"""Whether a reply satisfies a request for a list."""
 
 
 class ListSession(Session):

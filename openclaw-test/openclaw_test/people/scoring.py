@@ -48,7 +48,8 @@ class Summary:
 def read_results(path: Path) -> list[tuple[int, str]]:
     """Returns (number of the problem, first reply) of each session in a results file, in order.
 
-    Raises ValueError if the file has none.
+    Raises:
+        ValueError: the file has no session.
     """
     text = path.read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(text))

@@ -54,7 +54,7 @@ class Obedience:
     """Shares of replies that obey, from 0 to 1, and the variety of the replies.
 
     Attributes:
-        lists: by place, of replies to somebody who asks for a list.
+        lists: by place, of replies to requests for a list.
         others: mean over the other kinds and all places.
         forms: effective number of different replies (the exponential of their entropy), numbers and words of the
             question left out.

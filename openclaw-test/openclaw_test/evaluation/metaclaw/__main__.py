@@ -45,7 +45,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default="auto",
         help="offer tools (default: if the folder has any)",
     )
-    parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of each answer, default 512")
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, help="maximum tokens of each answer, default 512"
+    )
     parser.add_argument("--no-history", action="store_true", help="omit turns before a day's first round")
     parser.add_argument("--no-train", action="store_true", help="do not store or train the turns")
     parser.add_argument(
@@ -92,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when the folder, the server or the sandbox cannot be used."""
+    """Returns the exit status: 0; 1 if the folder, the server or the sandbox cannot be used."""
     try:
         return run(parse(argv))
     except (AgentError, BadBench, SandboxError) as error:

@@ -1,4 +1,4 @@
-"""A folder in the format of MetaClaw-Bench, read: days of rounds, each a question with a check.
+"""Reads a folder in the format of MetaClaw-Bench: days of rounds, each a question with a check.
 
 all_tests.json                 {"name", "eval_dir", "workspace_src", "openclaw_state_dir", "test": [{"id", "agent",
                                "session", "eval", ...}]}; its paths may begin at a folder above
@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 
 class BadBench(ValueError):
-    """A folder that is not in the format; the message names the place."""
+    """A folder does not have the format; the message names the place."""
 
 
 @dataclass(frozen=True)
