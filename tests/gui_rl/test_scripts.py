@@ -128,5 +128,5 @@ def test_screenshots_are_rejected_without_a_vision_model_and_engine_support(tmp_
     with pytest.raises(ConfigError, match=r"--gui-observation-type screenshot .*these see: qwen3_vl"):
         start(args, {})
     args.rollout_backend = "vllm"
-    with pytest.raises(ConfigError, match="vllm takes no pictures"):
+    with pytest.raises(ConfigError, match="vllm accepts no pictures"):
         start(args, {})

@@ -120,7 +120,7 @@ NEWER = "openclaw-combine/run_qwen35_4b_openclaw_combine.sh"
             {},
             "--dream-steps needs a method",
         ),
-        ("gui-rl/gui_qwen3vl_8b_rl.sh", [], {"ROLLOUT_BACKEND": "vllm"}, "vllm takes no pictures"),
+        ("gui-rl/gui_qwen3vl_8b_rl.sh", [], {"ROLLOUT_BACKEND": "vllm"}, "vllm accepts no pictures"),
     ],
 )
 def test_a_dry_run_rejects_what_gateway_judge_or_gate_would_reject(
