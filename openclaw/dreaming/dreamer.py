@@ -41,7 +41,7 @@ from openclaw.store.shares import Person
 log = logging.getLogger(__name__)
 
 AGAIN = 0.3
-"""Answers sampled each time that a person repeats a known wish, as a share of --dream-prompts."""
+"""Answers sampled each time that a person repeats a known wish of uncertain form, as a share of --dream-prompts."""
 NEWEST = 2
 """Factor of --dream-prompts that gives the number of newest answers to a wish from which steps are drawn."""
 ENOUGH, ANCHORS_A_BATCH = 48, 24
@@ -96,6 +96,7 @@ class Night:
         learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
         kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
             wishes; None: not measured.
+        anchor_factor: factor of the anchors' weight, see `measures.anchor_factor`.
         sampled: number of answers sampled for this batch; seconds: how long that took.
     """
 
@@ -109,6 +110,7 @@ class Night:
     follows: bool = False
     learned: float | None = None
     kept: float | None = None
+    anchor_factor: float = 1.0
     sampled: int = 0
     seconds: float = 0.0
 
@@ -217,7 +219,7 @@ class Dreamer:
     def _language_of(self, wish: Wish) -> str:
         """Returns the language of the wish together with the request before it, since a wish alone is short."""
         request = self._store.memory.request_of(wish.turn_ids[-1])
-        return language_of(f"{request[:REQUEST]} {wish.text}")
+        return language_of(f"{request[:REQUEST]} {wish.words or wish.text}")
 
     def _asked_pole(self, statement: Statement) -> Pole | None:
         """Returns the pole of a statement, judged with the answer that it complained about."""
@@ -236,6 +238,7 @@ class Dreamer:
         """Adds stored dreams, anchors and measurements to the night."""
         newest = NEWEST * self._settings.dream_prompts
         shares, kept, is_measured = [], [], not night.follows
+        factors: list[float] = []
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
             for wish in own_wishes:
@@ -246,12 +249,15 @@ class Dreamer:
                     night.dreams.setdefault(person, []).extend(dreams)
                     looks = self._of(model, wish, demand.rollout_id, "look")
                     is_measured &= any(look.rollout_id == demand.rollout_id for look in looks)
-                    shares.append(self._learned(wish, [look for look in looks if not look.theme]))
-                    kept.append(measures.share_kept([look for look in looks if look.theme], self._obeys))
+                    measured = self._measured(wish, looks)
+                    shares.append(measured[-1][0] if measured else None)
+                    kept.append(measured[-1][1] if measured else None)
+                    factors.append(measures.anchor_factor(measured))
         if is_measured:
             known = [share for share in shares if share is not None]
             night.learned = min(known) if known and len(known) == len(shares) else None
             night.kept = min((share for share in kept if share is not None), default=None)
+        night.anchor_factor = max(factors, default=1.0)
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
@@ -259,6 +265,18 @@ class Dreamer:
         dreams = [one for of_person in night.dreams.values() for one in of_person]
         for theme in sorted(opposed & set(night.bank)):
             night.bank[theme] += contrasts.mismatches(night.bank[theme], dreams)
+
+    def _measured(self, wish: Wish, looks: Sequence[Dream]) -> list[tuple[float | None, float | None]]:
+        """Returns (learned share, kept share) of each rollout with answers to held-out prompts, the oldest first."""
+        return [
+            (
+                self._learned(wish, [one for one in looks if not one.theme and one.rollout_id <= rollout_id]),
+                measures.share_kept(
+                    [one for one in looks if one.theme and one.rollout_id <= rollout_id], self._obeys
+                ),
+            )
+            for rollout_id in sorted({one.rollout_id for one in looks})
+        ]
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
         """Returns the learned share: by the form of the answers if the wished form is certain, otherwise by their
@@ -333,13 +351,16 @@ class Dreamer:
 
     def _plans(self, demand: Demand, model: str, planner: Planner, wish: Wish, wishes: int) -> list[Plan]:
         """Returns plans of the trained samples of a wish: dreams and facts for a new one, a few more dreams for a
-        repeated one."""
+        repeated one of uncertain form.
+
+        A repeated one of certain form gets none: the live weights have learned some of it, so their brief answers do
+        not show where the teacher would stop, and such dreams unlearn it (lab/findings/dreaming.md)."""
         known = [one.item for one in self._of(model, wish, demand.rollout_id)]
         plans: list[Plan] = []
         if not known and not self._of(model, wish, demand.rollout_id, "fact"):
             keep = max(1, self._settings.dream_prompts // (wishes if wishes < 3 else 1))
             plans += planner.dreams(wish, keep, known) + planner.facts(wish)
-        elif wish.person in demand.complained:
+        elif wish.person in demand.complained and not wish.poles:
             plans += planner.dreams(wish, max(1, round(self._settings.dream_prompts * AGAIN)), known)
         return plans
 

@@ -29,6 +29,11 @@ OBEYED = 0.2
 the teacher cannot produce."""
 LEARNED = 0.9
 """Share of held-out answers that show a wish from which the wish is only maintained."""
+KEPT = 0.9
+"""Kept share of requests for the opposite below which anchors get more weight."""
+MORE, LESS = 1.4, 0.75
+LEAST_FACTOR, MOST_FACTOR = 0.25, 2.0
+"""Changes of the anchors' weight after an update, and its limits."""
 LEAST_GAP = 1.0
 """Nats. If a wish reduces the log-prob of answers without it by less, it cannot be detected in them."""
 LEAST_OBEYED = 0.25
@@ -160,6 +165,24 @@ def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float 
     if sum(first) < LEAST_OBEYED * len(first):
         return None
     return min(1.0, sum(newest) / len(newest) * len(first) / sum(first))
+
+
+def anchor_factor(measured: Sequence[tuple[float | None, float | None]]) -> float:
+    """Returns a factor of the anchors' weight, the multiplier of a constraint that is adapted after each update: more if
+    requests for the opposite are lost, less if they are kept and the wish is not learned. At a fixed weight SmolLM2-135M
+    stays at .5 to .9 of answers in the wished form, depending on the person (lab/findings/dreaming.md).
+
+    Args:
+        measured: (learned share, kept share) before each batch, the oldest first; the first precedes learning.
+    """
+    factor = 1.0
+    for learned_share, kept in measured[1:]:
+        if kept is not None and kept < KEPT:
+            factor *= MORE
+        elif learned_share is not None and learned_share < LEARNED:
+            factor *= LESS
+        factor = min(MOST_FACTOR, max(LEAST_FACTOR, factor))
+    return factor
 
 
 def weight(facts: Sequence[Dream]) -> float:

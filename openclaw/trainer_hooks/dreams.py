@@ -134,7 +134,8 @@ def rows_of(
             rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
         for whole in held:
             one = replace(whole, completion_ids=whole.completion_ids[:HELD_TOKENS])
-            weight = arguments.dream_anchor_weight * len(one.completion_ids) / ANCHOR_TOKENS
+            weight = arguments.dream_anchor_weight * night.anchor_factor
+            weight *= len(one.completion_ids) / ANCHOR_TOKENS
             if contrasts.is_mismatch(one.theme):
                 weight *= MISMATCH
             rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
@@ -147,6 +148,7 @@ def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
     return {name: share for name, share in looked.items() if share is not None} | {
         "rollout/dream_steps": float(len({row["companion"] for row in rows})),
         "rollout/dream_rows": float(len(rows)),
+        "rollout/dream_anchor_factor": night.anchor_factor,
         "rollout/dream_sampled": float(night.sampled),
         "rollout/dream_seconds": night.seconds,
     }

@@ -72,6 +72,11 @@ class OptimizerArguments:
         "batch size for the full learning rate; smaller batches get sqrt(n / this); 0: off",
         least=0,
     )
+    extra_decay_steps: int = flag(
+        0,
+        "learning rate of distilled extra steps falls linearly to 0 over an update's last N; 0: constant",
+        least=0,
+    )
     average_steps: float = flag(
         0.0,
         "decay of the weight average over an update's steps; 0: use the last step",

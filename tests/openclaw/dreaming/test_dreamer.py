@@ -110,7 +110,7 @@ def test_a_certain_complaint_is_taught_by_a_plain_sentence(
     (mine,) = night.dreams.values()
     taught = [prompts.tokenizer.decode(one.taught_ids) for one in mine]
     for text, one in zip(taught, mine, strict=True):
-        assert one.wish == "way too long my guy" and "my guy" not in text
+        assert one.wish == plain_sentences("short", "en")[0] and "my guy" not in text
         assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_plain_sentences())
     assert night.poles == {"length short"}
 
@@ -212,7 +212,8 @@ def test_held_out_opposite_requests_measure_the_loss(
 
 
 def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dream]:
-    (wish,) = (statement.text for statement in demand.asked["ann"])
+    """Returns the answers to held-out prompts of ann's wish for short answers."""
+    wish = plain_sentences("short", "en")[0]
     return dreamer._store.dreams.of_wish(
         "trainer", prompts.model(False), "ann", wish, demand.rollout_id, "look"
     )
@@ -273,6 +274,17 @@ def test_a_repeated_preference_gets_a_few_more_dreams_and_an_unchanged_one_none(
     assert len(standing.dreams["ann"]) == 5 and standing.sampled == LOOKS
 
 
+def test_another_wording_of_a_certain_wish_samples_no_dreams(
+    dreamer: Dreamer, store: RolloutStore, make_turn: MakeTurn, brief: Demand
+) -> None:
+    first = dreamer.night(brief)
+    answer: Message = {"role": "assistant", "content": "word " * 60}
+    turn = store.turns.record(make_turn(person="ann", response_message=answer))
+    asked = {"ann": [*brief.asked["ann"], Statement("Shorter, please.", 1.0, turn.id)]}
+    again = dreamer.night(Demand(1, asked, frozenset({"ann"}), False))
+    assert again.dreams == first.dreams and again.is_asked and not again.is_new
+
+
 def test_two_wordings_of_a_wish_alternate_and_two_wishes_are_combined() -> None:
     short, brief, hello = (
         Statement("Shorter!", 0.0, "1"),
@@ -284,8 +296,9 @@ def test_two_wordings_of_a_wish_alternate_and_two_wishes_are_combined() -> None:
     def wishes(*asked: Statement, **sure: Pole) -> list[Wish]:
         return Wish.of_person("ann", asked, lambda one: sure.get(f"turn{one.turn_id}"))
 
-    for sure in ({}, {"turn1": "short", "turn2": "short"}):
-        assert [one.text for one in wishes(short, brief, **sure)] == ["Shorter!", "Be brief."]
+    assert [one.text for one in wishes(short, brief)] == ["Shorter!", "Be brief."]
+    (one,) = wishes(short, brief, turn1="short", turn2="short")
+    assert (one.text, one.turn_ids, one.words) == (plain_sentences("short", "en")[0], ("2",), "Be brief.")
     for sure in ({}, {"turn1": "short", "turn4": "long"}):
         (last,) = wishes(short, longer, **sure)
         assert last.turn_ids == ("4",) and last.poles == (("long",) if sure else ())
@@ -306,11 +319,11 @@ def test_a_guess_against_two_earlier_wishes_waits_until_it_is_repeated() -> None
     short, guess = plain_sentences("short", "en")[0], plain_sentences("long", "en")[0]
     words = f"{guess} not a whole page, i only get a minute"
     assert asked(short) == "short" and asked(words) == "long"
-    assert kept(short, short, words) == [short, short]
-    assert kept(short, short, words, words) == [words]
-    assert kept(short, words) == [words], "one guess against one"
+    assert kept(short, short, words) == [short]
+    assert kept(short, short, words, words) == [guess]
+    assert kept(short, words) == [guess], "one guess against one"
     explicit = f"{guess} Please give me a longer answer with more detail."
-    assert kept(short, short, explicit) == [explicit]
+    assert kept(short, short, explicit) == [guess]
     assert kept(short, short, "Give me a longer answer with more detail.")[-1] != short, (
         "no judge guessed this"
     )
@@ -324,7 +337,7 @@ def test_a_wish_of_uncertain_form_is_replaced_by_a_certain_one() -> None:
     )
     for asked in ([short, vague], [vague, short], [vague, short, vague, other]):
         (left,) = Wish.of_person("ann", asked, lambda one: "short" if one is short else None)
-        assert left.text == "Shorter!" and left.poles == ("short",)
+        assert left.words == "Shorter!" and left.poles == ("short",)
 
 
 def test_a_wish_of_another_kind_is_new(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:

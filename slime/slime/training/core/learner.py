@@ -105,7 +105,9 @@ def step_scale(
     """Returns the factor of a step's learning rate: the gate's factor times min(1, sqrt(n /
     --lr-batch-reference)).
 
-    AdamW's steps have the same length for few samples as for many, but more noise.
+    AdamW's steps have the same length for few samples as for many, but more noise. For the same reason the rate of
+    distilled extra steps falls to 0 with --extra-decay-steps, so an update of few steps also moves little: with a
+    constant rate, two such steps took half of a learned preference from SmolLM2-135M (lab/findings/dreaming.md).
 
     Args:
         samples: samples of the whole rollout; companions do not count.
@@ -116,7 +118,9 @@ def step_scale(
     """
     reference = args.lr_batch_reference
     if all(sample.divergence for sample in trained):
-        return min(1.0, gate_scale)
+        left = max(sample.companion for sample in samples) - trained[0].companion + 1
+        decay = min(1.0, left / args.extra_decay_steps) if args.extra_decay_steps else 1.0
+        return min(1.0, gate_scale) * decay
     count = sum(not sample.companion for sample in samples)
     return gate_scale * (math.sqrt(min(1.0, count / reference)) if reference and count else 1.0)
 

@@ -58,5 +58,9 @@ def test_the_learning_rate_of_small_batches_scales_with_the_square_root_without_
     # The gate lowers their rate, and does not raise it.
     assert [step_scale(args, [*four, *dreams], dreams, scale) for scale in (0.5, 2.0)] == [0.5, 1.0]
     assert [step_scale(args, four, four, scale) for scale in (0.5, 2.0)] == [0.25, 1.0]
+    later = [replace(one, companion=2) for one in dreams]
+    args = make_args(extra_decay_steps=4)
+    rates = [step_scale(args, [*four, *dreams, *later], step, 1.0) for step in (four, dreams, later)]
+    assert rates == [1.0, 0.5, 0.25], "the last steps of an update have the lowest rates"
     full, slow = (make_trainer(lr_batch_reference=count).train(0, four)["lr"] for count in (0, 16))
     assert slow == pytest.approx(full / 2)
