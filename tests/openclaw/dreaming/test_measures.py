@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from openclaw.dreaming import measures
 from openclaw.dreaming.measures import (
     Scored,
     about_of,
@@ -95,6 +96,23 @@ def test_a_wish_for_a_form_is_learned_by_the_share_of_the_newest_answers_that_ha
     looks = [made("look", "old", rollout_id=1)] * 3 + [made("look", name, rollout_id=2) for name in "aab"]
     assert share_of_form(looks, lambda look: look.item == "a") == pytest.approx(2 / 3)
     assert share_of_form([], lambda _: True) is None
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ([(0.0, None)], 1.0),
+        ([(0.0, None), (0.5, 1.0)], measures.LESS),
+        ([(0.0, None), (0.5, 0.8)], measures.MORE),
+        ([(0.0, None), (0.5, 1.0), (None, None), (0.95, 1.0)], measures.LESS),
+        ([(0.0, None), *[(0.5, 1.0)] * 9], measures.LEAST_FACTOR),
+        ([(0.0, None), *[(0.95, 0.5)] * 9, (0.5, None)], measures.MOST_FACTOR * measures.LESS),
+    ],
+)
+def test_anchors_weigh_more_if_requests_are_lost_and_less_if_the_wish_is_not_learned(
+    measured: list[tuple[float | None, float | None]], expected: float
+) -> None:
+    assert measures.anchor_factor(measured) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,10 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
     rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
     weights = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
     assert weights == {2 / dreams.ANCHOR_TOKENS, 2 / dreams.ANCHOR_TOKENS * dreams.MISMATCH}
+    night.anchor_factor = 0.5
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
+    half = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
+    assert half == {weight / 2 for weight in weights}
 
 
 def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say: Callable[..., Turn]) -> None:
