@@ -80,7 +80,7 @@ class Demand:
 
 
 @dataclass
-class Night:
+class DreamBatch:
     """The dreams and anchors for one batch, from which its rows are drawn.
 
     Attributes:
@@ -160,7 +160,7 @@ class Dreamer:
         self._options: TemplateOptions | None = None
         self._language = "en"
 
-    def night(self, demand: Demand) -> Night:
+    def dreams_for(self, demand: Demand) -> DreamBatch:
         """Samples the missing dreams of a batch, once, and returns all of them. If engines do not answer, the batch
         gets only the dreams sampled for earlier ones."""
         began, model = time.monotonic(), self._prompts.model(demand.options)
@@ -171,21 +171,21 @@ class Dreamer:
             for one in Wish.of_person(person, asked, self._asked_pole)
         ]
         if not wishes:
-            return Night()
-        night = Night(
+            return DreamBatch()
+        dream_batch = DreamBatch(
             themes=_mean([themes_of(wish.text) for wish in wishes]),
             poles=frozenset(named(pole) for wish in wishes for pole in wish.poles),
             is_asked=bool(demand.complained),
             follows=self._is_update_in_flight(demand),
         )
-        self._themes, self._poles, self._language = night.themes, night.poles, wishes[-1].language
-        night.is_new = any(self._is_new(model, wish, demand.rollout_id) for wish in wishes)
+        self._themes, self._poles, self._language = dream_batch.themes, dream_batch.poles, wishes[-1].language
+        dream_batch.is_new = any(self._is_new(model, wish, demand.rollout_id) for wish in wishes)
         with self._sampling:
             if not self._store.dreams.was_sampled(self._trainer, model, demand.rollout_id):
-                night.sampled = self._sample(demand, model, wishes, night.follows)
-            self._fill(night, demand, model, wishes)
-        night.seconds = time.monotonic() - began
-        return night
+                dream_batch.sampled = self._sample(demand, model, wishes, dream_batch.follows)
+            self._fill(dream_batch, demand, model, wishes)
+        dream_batch.seconds = time.monotonic() - began
+        return dream_batch
 
     def idle(self, rollout_id: int) -> None:
         """Lets a thread add a few anchors to the bank while a rollout is awaited and no update is in flight, unless one
@@ -234,19 +234,19 @@ class Dreamer:
         options: TemplateOptions = newest[0].sampling.get("enable_thinking", True) if newest else True
         return options
 
-    def _fill(self, night: Night, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
-        """Adds stored dreams, anchors and measurements to the night."""
+    def _fill(self, dream_batch: DreamBatch, demand: Demand, model: str, wishes: Sequence[Wish]) -> None:
+        """Adds stored dreams, anchors and measurements to a batch of dreams."""
         newest = NEWEST * self._settings.dream_prompts
-        shares, kept, is_measured = [], [], not night.follows
+        shares, kept, is_measured = [], [], not dream_batch.follows
         factors: list[float] = []
         for person in demand.asked:
             own_wishes = [wish for wish in wishes if wish.person == person]
             for wish in own_wishes:
                 weight = measures.weight(self._of(model, wish, demand.rollout_id, "fact"))
-                night.weights[person, wish.text] = weight
+                dream_batch.weights[person, wish.text] = weight
                 dreams = self._of(model, wish, demand.rollout_id)[-(newest // len(own_wishes)) :]
                 if dreams and weight:
-                    night.dreams.setdefault(person, []).extend(dreams)
+                    dream_batch.dreams.setdefault(person, []).extend(dreams)
                     looks = self._of(model, wish, demand.rollout_id, "look")
                     is_measured &= any(look.rollout_id == demand.rollout_id for look in looks)
                     measured = self._measured(wish, looks)
@@ -255,16 +255,16 @@ class Dreamer:
                     factors.append(measures.anchor_factor(measured))
         if is_measured:
             known = [share for share in shares if share is not None]
-            night.learned = min(known) if known and len(known) == len(shares) else None
-            night.kept = min((share for share in kept if share is not None), default=None)
-        night.anchor_factor = max(factors, default=1.0)
+            dream_batch.learned = min(known) if known and len(known) == len(shares) else None
+            dream_batch.kept = min((share for share in kept if share is not None), default=None)
+        dream_batch.anchor_factor = max(factors, default=1.0)
         opposed = {contrasts.theme_of(pole) for wish in wishes for pole in wish.poles}
         for one in self._bank(model, demand.rollout_id):
             if _is_held(one) and (one.theme in opposed or not contrasts.is_contrast(one.theme)):
-                night.bank.setdefault(one.theme, []).append(one)
-        dreams = [one for of_person in night.dreams.values() for one in of_person]
-        for theme in sorted(opposed & set(night.bank)):
-            night.bank[theme] += contrasts.mismatches(night.bank[theme], dreams)
+                dream_batch.bank.setdefault(one.theme, []).append(one)
+        dreams = [one for of_person in dream_batch.dreams.values() for one in of_person]
+        for theme in sorted(opposed & set(dream_batch.bank)):
+            dream_batch.bank[theme] += contrasts.mismatches(dream_batch.bank[theme], dreams)
 
     def _measured(self, wish: Wish, looks: Sequence[Dream]) -> list[tuple[float | None, float | None]]:
         """Returns (learned share, kept share) of each rollout with answers to held-out prompts, the oldest first."""
@@ -384,7 +384,7 @@ class Dreamer:
         looks = [one for plan, one in pairs if one.kind == "look" and plan.poles]
         looks += [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
         sampled = Counter(measures.about_of(one) for one in answered if one.kind == "dream")
-        dreams = measures.most_telling(
+        dreams = measures.answers_to_keep(
             [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)], sampled
         )
         held = [held for plan, one in pairs if one.kind == "anchor" for held in self._held(plan, one)]

@@ -56,7 +56,7 @@ class Scored:
     likely: float
 
 
-def most_telling(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dream]:
+def answers_to_keep(answers: Sequence[Scored], sampled: Counter[About]) -> list[Dream]:
     """Returns the kept answers of each wish of each person with their gains, in order.
 
     Args:

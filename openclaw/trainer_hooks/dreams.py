@@ -15,7 +15,7 @@ from typing import Any
 from claw_base.run_folder.records import engine_urls
 from openclaw.dreaming import contrasts
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import Demand, Dreamer, Night
+from openclaw.dreaming.dreamer import Demand, DreamBatch, Dreamer
 from openclaw.dreaming.measures import LEARNED
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.engine.live_adapter import live_adapter
@@ -99,42 +99,44 @@ def demand_of(
     return Demand(rollout_id, asked, frozenset(complained), newest.sampling.get("enable_thinking", True))
 
 
-def count_steps(arguments: DreamArguments, night: Night) -> int:
+def count_steps(arguments: DreamArguments, dream_batch: DreamBatch) -> int:
     """Returns the number of dream steps after a batch. With a measured share of held-out answers that show the wishes:
     --dream-first-steps up to a half, then proportionally fewer, and two if the wishes are learned. The same applies to
     lost requests for the opposite: all steps if a quarter is lost. After a complaint, or without a measurement, it is at
     least --dream-steps; two if the complaint is about answers of a version that an update may have replaced since."""
-    if not night.dreams:
+    if not dream_batch.dreams:
         return 0
-    if night.follows and not night.is_new:
+    if dream_batch.follows and not dream_batch.is_new:
         return min(arguments.dream_steps, MAINTENANCE)
-    if night.learned is None:
-        return arguments.dream_first_steps if night.is_new else arguments.dream_steps
-    least = arguments.dream_steps if night.is_asked else min(arguments.dream_steps, MAINTENANCE)
-    missing = 0.0 if night.learned >= LEARNED else (1 - night.learned) / (1 - HALF_LEARNED)
-    if night.kept is not None:
-        missing = max(missing, (1 - night.kept) / MOST_LOST)
+    if dream_batch.learned is None:
+        return arguments.dream_first_steps if dream_batch.is_new else arguments.dream_steps
+    least = arguments.dream_steps if dream_batch.is_asked else min(arguments.dream_steps, MAINTENANCE)
+    missing = 0.0 if dream_batch.learned >= LEARNED else (1 - dream_batch.learned) / (1 - HALF_LEARNED)
+    if dream_batch.kept is not None:
+        missing = max(missing, (1 - dream_batch.kept) / MOST_LOST)
     return max(least, round(arguments.dream_first_steps * min(1.0, missing)))
 
 
 def rows_of(
-    arguments: DreamArguments, night: Night, record: SampleRecord, rollout_id: int, after: int
+    arguments: DreamArguments, dream_batch: DreamBatch, record: SampleRecord, rollout_id: int, after: int
 ) -> list[Row]:
-    """Returns the rows of all steps of dreams, the same for the same rollout and night.
+    """Returns the rows of all steps of dreams, the same for the same rollout and dream_batch.
 
     Args:
         record: a sample of the batch, for the names of its rewards.
         after: number of the last extra step before them.
     """
     rows: list[Row] = []
-    for number in range(1, count_steps(arguments, night) + 1):
+    for number in range(1, count_steps(arguments, dream_batch) + 1):
         seed = f"dreams of step {number} behind rollout {rollout_id}"
-        dreams, held = night.step(seed, arguments.dream_rows, arguments.dream_anchors)
+        dreams, held = dream_batch.step(seed, arguments.dream_rows, arguments.dream_anchors)
         for one in dreams:
-            rows.append(_row(one, DREAM, night.weight(one), record, rollout_id, after + number, len(rows)))
+            rows.append(
+                _row(one, DREAM, dream_batch.weight(one), record, rollout_id, after + number, len(rows))
+            )
         for whole in held:
             one = replace(whole, completion_ids=whole.completion_ids[:HELD_TOKENS])
-            weight = arguments.dream_anchor_weight * night.anchor_factor
+            weight = arguments.dream_anchor_weight * dream_batch.anchor_factor
             weight *= len(one.completion_ids) / ANCHOR_TOKENS
             if contrasts.is_mismatch(one.theme):
                 weight *= MISMATCH
@@ -142,15 +144,15 @@ def rows_of(
     return rows
 
 
-def metrics_of(rows: Sequence[Row], night: Night) -> dict[str, float]:
+def metrics_of(rows: Sequence[Row], dream_batch: DreamBatch) -> dict[str, float]:
     """Returns numbers for the trainer's log."""
-    looked = {"rollout/dream_learned": night.learned, "rollout/dream_kept": night.kept}
+    looked = {"rollout/dream_learned": dream_batch.learned, "rollout/dream_kept": dream_batch.kept}
     return {name: share for name, share in looked.items() if share is not None} | {
         "rollout/dream_steps": float(len({row["companion"] for row in rows})),
         "rollout/dream_rows": float(len(rows)),
-        "rollout/dream_anchor_factor": night.anchor_factor,
-        "rollout/dream_sampled": float(night.sampled),
-        "rollout/dream_seconds": night.seconds,
+        "rollout/dream_anchor_factor": dream_batch.anchor_factor,
+        "rollout/dream_sampled": float(dream_batch.sampled),
+        "rollout/dream_seconds": dream_batch.seconds,
     }
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from openclaw.dreaming.dreamer import Dreamer, Night
+from openclaw.dreaming.dreamer import DreamBatch, Dreamer
 from openclaw.errors import StoreError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.rewards import TRUST
@@ -35,7 +35,7 @@ class Batch:
         steps: samples trained after the batch, one list an optimizer step.
         own: rows of the leased samples.
         extra: rows of the extra steps.
-        night: dreams of the batch; None without --dream-steps.
+        dream_batch: dreams of the batch; None without --dream-steps.
         dreams: rows of the steps of dreams, which come last.
     """
 
@@ -47,7 +47,7 @@ class Batch:
     steps: list[ExtraStep] = field(default_factory=list)
     own: list[Row] = field(default_factory=list)
     extra: list[Row] = field(default_factory=list)
-    night: Night | None = None
+    dream_batch: DreamBatch | None = None
     dreams: list[Row] = field(default_factory=list)
     _made: dict[int, Row] = field(default_factory=dict)
 
@@ -148,10 +148,10 @@ class BatchPipeline:
             return
         trainer = self.settings.buffer.trainer_id
         demand = dreams.demand_of(self.store, batch.records, batch.rollout_id, batch.trust, trainer)
-        batch.night = self.dreamer.night(demand)
+        batch.dream_batch = self.dreamer.dreams_for(demand)
         last = max((row["companion"] for row in batch.extra), default=0)
         batch.dreams = dreams.rows_of(
-            self.settings.dreams, batch.night, batch.records[0], batch.rollout_id, last
+            self.settings.dreams, batch.dream_batch, batch.records[0], batch.rollout_id, last
         )
 
     def observe(self, batch: Batch) -> None:
@@ -162,7 +162,7 @@ class BatchPipeline:
 
     def metrics(self, batch: Batch) -> dict[str, float]:
         """Returns metrics of a batch and of waiting data, by their names in the trainer's log."""
-        dreamt = {} if batch.night is None else dreams.metrics_of(batch.dreams, batch.night)
+        dreamt = {} if batch.dream_batch is None else dreams.metrics_of(batch.dreams, batch.dream_batch)
         held_back = {} if self.exclusion is None else self.exclusion.metrics()
         return batch_metrics(batch.rows) | held_back | dreamt
 

@@ -23,8 +23,8 @@ from openclaw.dreaming.dreamer import (
     CHUNK,
     FACTS_A_BATCH,
     Demand,
+    DreamBatch,
     Dreamer,
-    Night,
 )
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS, Planner
@@ -78,12 +78,12 @@ def test_the_answers_with_the_largest_gain_are_kept(
 
     monkeypatch.setattr(measures, "UNLIKELY", 0.0)
     engine.score = score
-    night = dreamer.night(demand(0, "Shorter, please."))
-    (mine,) = night.dreams.values()
+    dream_batch = dreamer.dreams_for(demand(0, "Shorter, please."))
+    (mine,) = dream_batch.dreams.values()
     assert (
-        night.is_new
+        dream_batch.is_new
         and len(mine) == 4
-        and night.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
+        and dream_batch.sampled == round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
     )
     questions = {prompt.id: prompt.text for prompt in everyday()}
     for one in mine:
@@ -105,14 +105,14 @@ def test_a_certain_complaint_is_taught_by_a_plain_sentence(
     answer: Message = {"role": "assistant", "content": "word " * 60}
     turn = store.turns.record(make_turn(person="ann", response_message=answer))
     said = [Statement("way too long my guy", 0.0, turn.id)]
-    night = dreamer.night(Demand(0, {"ann": said}, frozenset({"ann"}), False))
+    dream_batch = dreamer.dreams_for(Demand(0, {"ann": said}, frozenset({"ann"}), False))
     questions = {prompt.id: prompt.text for prompt in everyday()}
-    (mine,) = night.dreams.values()
+    (mine,) = dream_batch.dreams.values()
     taught = [prompts.tokenizer.decode(one.taught_ids) for one in mine]
     for text, one in zip(taught, mine, strict=True):
         assert one.wish == plain_sentences("short", "en")[0] and "my guy" not in text
         assert any(f"{plain}\n\n{questions[one.item]}" in text for plain in all_plain_sentences())
-    assert night.poles == {"length short"}
+    assert dream_batch.poles == {"length short"}
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ def test_questions_of_dreams_get_anchors_with_opposite_requests(
     make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(contrasts, "FULL", 0.1)
-    night = dreamer.night(brief)
-    (mine,) = night.dreams.values()
-    both = night.bank["length long"]
+    dream_batch = dreamer.dreams_for(brief)
+    (mine,) = dream_batch.dreams.values()
+    both = dream_batch.bank["length long"]
     held = [one for one in both if not contrasts.is_mismatch(one.theme)]
     assert both == held + contrasts.mismatches(held, mine)
     assert (
@@ -151,18 +151,18 @@ def test_questions_of_dreams_get_anchors_with_opposite_requests(
     places = Counter(by_id[one.item.partition("-")[0]].place for one in held)
     assert set(places) == {"question", "system", "complaint"}
     # They and their mismatches stand in for anchors of the wish's own themes in the steps.
-    drawn = Counter(one.theme for number in range(8) for one in night.step(str(number), 2, 8)[1])
+    drawn = Counter(one.theme for number in range(8) for one in dream_batch.step(str(number), 2, 8)[1])
     assert min(drawn["length long"], drawn["length long mismatch"]) >= 10
     assert 40 <= drawn["length long"] + drawn["length long mismatch"] < 8 * 8
-    # A second night samples none for the same dreams, and others' wishes hold none of them.
+    # A second batch samples none for the same dreams, and others' wishes hold none of them.
     count = len(engine.requests)
-    again = dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
+    again = dreamer.dreams_for(dataclasses.replace(brief, rollout_id=1, complained=frozenset()))
     assert again.bank["length long"] == both
     assert len(engine.requests) == count + LOOKS + sum(CONTRARY_LOOKS.values())
     other = store.turns.record(make_turn(person="bob"))
     assert (
         "length long"
-        not in dreamer.night(
+        not in dreamer.dreams_for(
             Demand(2, {"bob": [Statement("Talk like a pirate.", 0.0, other.id)]}, frozenset({"bob"}), False)
         ).bank
     )
@@ -197,7 +197,7 @@ def test_held_out_opposite_requests_measure_the_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(contrasts, "FULL", 0.1)
-    first = dreamer.night(brief)
+    first = dreamer.dreams_for(brief)
     assert first.kept is None
     looks = [one for one in _looks(dreamer, prompts, brief) if one.theme]
     assert Counter(requests_by_id()[one.item.partition("-")[0]].place for one in looks) == CONTRARY_LOOKS
@@ -206,9 +206,9 @@ def test_held_out_opposite_requests_measure_the_loss(
     assert not {one.item.partition("-")[2] for one in looks} & {one.item for one in first.dreams["ann"]}
     # One token is no long answer any more.
     engine.say = [40]
-    assert dreamer.night(dataclasses.replace(brief, rollout_id=1)).kept == 0
+    assert dreamer.dreams_for(dataclasses.replace(brief, rollout_id=1)).kept == 0
     engine.say = [40, 41, 42]
-    assert dreamer.night(dataclasses.replace(brief, rollout_id=2)).kept == 1
+    assert dreamer.dreams_for(dataclasses.replace(brief, rollout_id=2)).kept == 1
 
 
 def _looks(dreamer: Dreamer, prompts: HintedPrompts, demand: Demand) -> list[Dream]:
@@ -228,7 +228,7 @@ def test_a_contrast_whose_answer_lacks_the_requested_form_is_not_kept(
     dreamer: Dreamer, brief: Demand
 ) -> None:
     # Three tokens are no long answer.
-    assert "length long" not in dreamer.night(brief).bank
+    assert "length long" not in dreamer.dreams_for(brief).bank
 
 
 def test_answers_without_the_form_of_the_plain_sentence_are_not_kept(
@@ -242,19 +242,19 @@ def test_answers_without_the_form_of_the_plain_sentence_are_not_kept(
         make_turn(person="ann", response_message={"role": "assistant", "content": "It is 7."})
     )
     demand = Demand(0, {"ann": [Statement("Say hello first.", 0.0, turn.id)]}, frozenset({"ann"}), False)
-    night = dreamer.night(demand)
-    assert night.dreams == {} and f"the wish of turn {turn.id}, even if a plain sentence" in caplog.text
-    again = dreamer.night(dataclasses.replace(demand, rollout_id=1))
-    assert again.dreams == {} and again.sampled < night.sampled
+    dream_batch = dreamer.dreams_for(demand)
+    assert dream_batch.dreams == {} and f"the wish of turn {turn.id}, even if a plain sentence" in caplog.text
+    again = dreamer.dreams_for(dataclasses.replace(demand, rollout_id=1))
+    assert again.dreams == {} and again.sampled < dream_batch.sampled
 
 
 def test_a_repeated_rollout_samples_nothing_and_has_the_same_steps(
     dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
     wanted = demand(0, "Shorter, please.")
-    first = dreamer.night(wanted)
+    first = dreamer.dreams_for(wanted)
     count = len(engine.requests)
-    again = dreamer.night(wanted)
+    again = dreamer.dreams_for(wanted)
     assert len(engine.requests) == count and again.sampled == 0 and again.is_new
     for seed in ("one", "two"):
         assert first.step(seed, 5, 6) == again.step(seed, 5, 6)
@@ -266,22 +266,22 @@ def test_a_repeated_rollout_samples_nothing_and_has_the_same_steps(
 def test_a_repeated_preference_gets_a_few_more_dreams_and_an_unchanged_one_none(
     dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
-    dreamer.night(demand(0, "Shorter, please."))
-    again = dreamer.night(demand(1, "Shorter, please."))
+    dreamer.dreams_for(demand(0, "Shorter, please."))
+    again = dreamer.dreams_for(demand(1, "Shorter, please."))
     assert not again.is_new and len(again.dreams["ann"]) == 5
     assert len({one.item for one in again.dreams["ann"]}) == 5
-    standing = dreamer.night(demand(2, "Shorter, please.", complained=False))
+    standing = dreamer.dreams_for(demand(2, "Shorter, please.", complained=False))
     assert len(standing.dreams["ann"]) == 5 and standing.sampled == LOOKS
 
 
 def test_another_wording_of_a_certain_wish_samples_no_dreams(
     dreamer: Dreamer, store: RolloutStore, make_turn: MakeTurn, brief: Demand
 ) -> None:
-    first = dreamer.night(brief)
+    first = dreamer.dreams_for(brief)
     answer: Message = {"role": "assistant", "content": "word " * 60}
     turn = store.turns.record(make_turn(person="ann", response_message=answer))
     asked = {"ann": [*brief.asked["ann"], Statement("Shorter, please.", 1.0, turn.id)]}
-    again = dreamer.night(Demand(1, asked, frozenset({"ann"}), False))
+    again = dreamer.dreams_for(Demand(1, asked, frozenset({"ann"}), False))
     assert again.dreams == first.dreams and again.is_asked and not again.is_new
 
 
@@ -341,10 +341,10 @@ def test_a_wish_of_uncertain_form_is_replaced_by_a_certain_one() -> None:
 
 
 def test_a_wish_of_another_kind_is_new(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
-    assert dreamer.night(demand(0, "Shorter, please.")).is_new
-    assert not dreamer.night(demand(1, "Shorter, please.", "Keep it brief.")).is_new
-    assert dreamer.night(demand(2, "Say hello first.")).is_new
-    assert dreamer.night(demand(3, "Shorter, please.", person="bob")).is_new
+    assert dreamer.dreams_for(demand(0, "Shorter, please.")).is_new
+    assert not dreamer.dreams_for(demand(1, "Shorter, please.", "Keep it brief.")).is_new
+    assert dreamer.dreams_for(demand(2, "Say hello first.")).is_new
+    assert dreamer.dreams_for(demand(3, "Shorter, please.", person="bob")).is_new
 
 
 def test_without_an_engine_a_batch_uses_earlier_samples(
@@ -356,11 +356,11 @@ def test_without_an_engine_a_batch_uses_earlier_samples(
 ) -> None:
     lonely = functools.partial(Engines, ready_seconds=0.2)
     without = Dreamer(store, SETTINGS, "trainer", prompts, lambda: ["http://127.0.0.1:9"], lonely)
-    night = without.night(demand(0, "Shorter, please."))
-    assert not night.dreams and not night.bank and night.step("seed", 5, 6) == ([], [])
+    dream_batch = without.dreams_for(demand(0, "Shorter, please."))
+    assert not dream_batch.dreams and not dream_batch.bank and dream_batch.step("seed", 5, 6) == ([], [])
     assert "rollout 0 gets no new dreams" in caplog.text and len(caplog.records) == 1
-    dreamer.night(demand(1, "Shorter, please."))
-    assert without.night(demand(2, "Shorter, please.")).dreams
+    dreamer.dreams_for(demand(1, "Shorter, please."))
+    assert without.dreams_for(demand(2, "Shorter, please.")).dreams
 
 
 def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
@@ -372,12 +372,12 @@ def test_a_wish_is_learned_once_answers_without_it_look_like_answers_with_it(
         return with_wish if WISH in prompts.tokenizer.decode(ids) else -2.0
 
     engine.score = score
-    assert dreamer.night(demand(0, "Shorter, please.")).learned is None
+    assert dreamer.dreams_for(demand(0, "Shorter, please.")).learned is None
     standing = demand(1, "Shorter, please.", complained=False)
-    assert dreamer.night(standing).learned == 0.0
+    assert dreamer.dreams_for(standing).learned == 0.0
     with_wish = -3.0
-    assert dreamer.night(standing).learned == 0.0
-    assert dreamer.night(demand(2, "Shorter, please.", complained=False)).learned == 1.0
+    assert dreamer.dreams_for(standing).learned == 0.0
+    assert dreamer.dreams_for(demand(2, "Shorter, please.", complained=False)).learned == 1.0
 
 
 def test_a_wish_is_not_measured_while_the_update_before_it_is_not_live(
@@ -387,27 +387,27 @@ def test_a_wish_is_not_measured_while_the_update_before_it_is_not_live(
     brief: Demand,
     make_sample: Callable[..., Turn],
 ) -> None:
-    assert dreamer.night(brief).learned == 1.0
+    assert dreamer.dreams_for(brief).learned == 1.0
     make_sample()
     store.samples.lease(0, 1, trainer="trainer")
-    assert dreamer.night(brief).learned == 1.0, "the own batch does not count"
+    assert dreamer.dreams_for(brief).learned == 1.0, "the own batch does not count"
     following = dataclasses.replace(brief, rollout_id=1, complained=frozenset())
-    night = dreamer.night(following)
-    assert (night.learned, night.kept, night.follows) == (None, None, True)
+    dream_batch = dreamer.dreams_for(following)
+    assert (dream_batch.learned, dream_batch.kept, dream_batch.follows) == (None, None, True)
     assert {look.rollout_id for look in _looks(dreamer, prompts, following)} == {0}, "sampled for nothing"
     store.samples.commit_lease(0, version=1, trainer="trainer")
-    assert dreamer.night(dataclasses.replace(following, rollout_id=2)).learned == 1.0
+    assert dreamer.dreams_for(dataclasses.replace(following, rollout_id=2)).learned == 1.0
 
 
 def test_a_wish_of_known_form_is_measured_by_greedy_answers_without_their_log_probs(
     dreamer: Dreamer, engine: FakeEngine, brief: Demand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contrasts, "FULL", 0.1)
-    assert dreamer.night(brief).learned == 1.0
+    assert dreamer.dreams_for(brief).learned == 1.0
     scored: list[int] = []
     engine.score = lambda ids, start: float(scored.append(start) or 0.0)
     before = len(engine.requests)
-    assert dreamer.night(dataclasses.replace(brief, rollout_id=1, complained=frozenset())).learned == 1.0
+    assert dreamer.dreams_for(dataclasses.replace(brief, rollout_id=1, complained=frozenset())).learned == 1.0
     looks = engine.requests[before:]
     assert [body["sampling_params"]["temperature"] for body in looks] == [0.0] * (
         LOOKS + sum(CONTRARY_LOOKS.values())
@@ -426,17 +426,17 @@ def test_a_wish_with_which_the_teacher_loses_facts_has_no_dreams(
         return replace(fact, gain=float(fact.taught_ids == fact.prompt_ids))
 
     monkeypatch.setattr(dreamer, "_checked", checked)
-    night = dreamer.night(demand(0, "Say hello first."))
-    assert not night.dreams and set(night.weights.values()) == {0.0}
+    dream_batch = dreamer.dreams_for(demand(0, "Say hello first."))
+    assert not dream_batch.dreams and set(dream_batch.weights.values()) == {0.0}
     assert "its dreams are not used" in caplog.text and "hello" not in caplog.text
-    assert night.step("seed", 4, 4) == ([], [])
+    assert dream_batch.step("seed", 4, 4) == ([], [])
 
 
 def test_the_bank_grows_in_the_background_while_a_rollout_is_awaited(
     dreamer: Dreamer, store: RolloutStore, prompts: HintedPrompts, demand: Callable[..., Demand],
     make_sample: Callable[..., Turn], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    dreamer.night(demand(0, "Shorter, please."))
+    dreamer.dreams_for(demand(0, "Shorter, please."))
     model = prompts.model(False)
     before = len(store.dreams.known("trainer", model, "anchor", 1))
     make_sample()
@@ -460,17 +460,17 @@ def test_facts_that_the_model_answers_right_become_anchors(
     (first, *others) = anchors.next_facts("en", (), FACTS_A_BATCH)
     engine.say = prompts.tokenizer.encode(f"It is {first.answers[0]}.", add_special_tokens=False)
     dreamer = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url])
-    night = dreamer.night(demand(0, "Shorter, please."))
-    held = night.bank[anchors.FACT]
+    dream_batch = dreamer.dreams_for(demand(0, "Shorter, please."))
+    held = dream_batch.bank[anchors.FACT]
     assert first.id in {one.item for one in held} and len(held) < FACTS_A_BATCH == len(others) + 1
     assert all(one.taught_ids == one.prompt_ids and one.gain == 1 for one in held)
-    _dreams, step = night.step("seed", 2, 8)
+    _dreams, step = dream_batch.step("seed", 2, 8)
     assert [one.theme for one in step].count(anchors.FACT) == 2
     bank = store.dreams.known("trainer", prompts.model(False), "anchor", 0)
     asked = {one.item for one in bank if one.theme == anchors.FACT}
     assert len(asked) == FACTS_A_BATCH
     # Those that were answered wrong are not asked again.
-    dreamer.night(demand(1, "Shorter, please."))
+    dreamer.dreams_for(demand(1, "Shorter, please."))
     again = store.dreams.known("trainer", prompts.model(False), "anchor", 1)
     assert len([one for one in again if one.theme == anchors.FACT]) == 2 * FACTS_A_BATCH
     assert len({one.item for one in again}) == len(again)
@@ -478,13 +478,15 @@ def test_facts_that_the_model_answers_right_become_anchors(
 
 def test_dreams_of_a_step_alternate_between_people(dreamer: Dreamer, demand: Callable[..., Demand]) -> None:
     ann, bob = demand(0, "Shorter, please."), demand(0, "Talk like a pirate.", person="bob")
-    night = dreamer.night(Demand(0, {**ann.asked, **bob.asked}, ann.complained | bob.complained, False))
-    dreams, _held = night.step("seed", 4, 0)
+    dream_batch = dreamer.dreams_for(
+        Demand(0, {**ann.asked, **bob.asked}, ann.complained | bob.complained, False)
+    )
+    dreams, _held = dream_batch.step("seed", 4, 0)
     assert sorted(str(one.person) for one in dreams) == ["ann", "ann", "bob", "bob"]
 
 
 def test_no_dreams_without_a_preference(dreamer: Dreamer, engine: FakeEngine) -> None:
-    assert dreamer.night(Demand(0, {}, frozenset(), False)) == Night() and not engine.requests
+    assert dreamer.dreams_for(Demand(0, {}, frozenset(), False)) == DreamBatch() and not engine.requests
 
 
 def test_no_further_prompt_with_a_wish_is_sent_after_its_deletion(
@@ -495,11 +497,11 @@ def test_no_further_prompt_with_a_wish_is_sent_after_its_deletion(
     engine.chunk, engine.pause = 1, 1.0
     asked = demand(0, "Shorter, please.")
     with ThreadPoolExecutor(1) as thread:
-        night = thread.submit(dreamer.night, asked)
+        dream_batch = thread.submit(dreamer.dreams_for, asked)
         while not engine.requests:
             time.sleep(0.01)
         store.deletion.delete_person("ann")
-        assert not night.result(20).dreams
+        assert not dream_batch.result(20).dreams
     before = len(engine.requests)
     assert "rollout 0 gets no new dreams: a turn with one of the wishes was deleted" in caplog.text
     time.sleep(0.1)
@@ -511,10 +513,10 @@ def test_slow_answers_leave_time_to_score_the_finished_ones(
 ) -> None:
     engine.say, engine.chunk, engine.pause = [40, 41, 42], 1, 0.25
     hasty = functools.partial(Engines, limit=4.5)
-    night = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).night(
+    dream_batch = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).dream_batch(
         demand(0, "Shorter, please.")
     )
     assert (
-        0 < night.sampled < round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
-        and night.dreams
+        0 < dream_batch.sampled < round(4 / KEEP) + LOOKS + 2 * FACTS + ANCHORS_A_BATCH + FACTS_A_BATCH
+        and dream_batch.dreams
     )

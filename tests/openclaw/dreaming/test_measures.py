@@ -11,7 +11,7 @@ from openclaw.dreaming.measures import (
     Scored,
     about_of,
     learned,
-    most_telling,
+    answers_to_keep,
     names,
     quotes,
     share_of_form,
@@ -46,10 +46,10 @@ def sampled_of(answers: list[Scored]) -> Counter[tuple[str | None, str | None]]:
 
 def test_of_ten_answers_the_four_with_the_largest_gains_are_kept_but_no_unlikely_ones() -> None:
     answers = [Scored(made(item=f"p{n}"), float(n), n / 10 - 1.0) for n in range(10)]
-    assert [one.item for one in most_telling(answers, sampled_of(answers))] == ["p6", "p7", "p8", "p9"]
+    assert [one.item for one in answers_to_keep(answers, sampled_of(answers))] == ["p6", "p7", "p8", "p9"]
     answers[9] = Scored(answers[9].dream, 99.0, -7.0)
     answers[8] = Scored(answers[8].dream, 98.0, -6.0)
-    kept = most_telling(answers, sampled_of(answers))
+    kept = answers_to_keep(answers, sampled_of(answers))
     assert [one.item for one in kept] == ["p4", "p5", "p6", "p7"] and [one.gain for one in kept] == [
         4,
         5,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.dreaming.dreamer import Night
+from openclaw.dreaming.dreamer import DreamBatch
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
@@ -103,7 +103,11 @@ def test_a_liked_batch_uses_dreams_of_its_persons_standing_wish_only(
     store.versions.weights_live(0, 1, 0, False, None, None)
     say("ann")
     batch = pipeline.prepare(store.samples.lease(1, 2), 1)
-    assert batch.night is not None and list(batch.night.dreams) == ["ann"] and not batch.night.is_new
+    assert (
+        batch.dream_batch is not None
+        and list(batch.dream_batch.dreams) == ["ann"]
+        and not batch.dream_batch.is_new
+    )
     assert {row["companion"] for row in batch.dreams} == {3, 4}
 
 
@@ -124,12 +128,12 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
     say("ann", "Shorter, please.")
     (record,) = store.samples.lease(0, 1)
     bank = {"length long": [dream("anchor", theme) for theme in ("length long", "length long mismatch")]}
-    night = Night(dreams={"ann": [dream("dream")]}, bank=bank)
-    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
+    dream_batch = DreamBatch(dreams={"ann": [dream("dream")]}, bank=bank)
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0)
     weights = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
     assert weights == {2 / dreams.ANCHOR_TOKENS, 2 / dreams.ANCHOR_TOKENS * dreams.MISMATCH}
-    night.anchor_factor = 0.5
-    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), night, record, 0, 0)
+    dream_batch.anchor_factor = 0.5
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0)
     half = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
     assert half == {weight / 2 for weight in weights}
 
@@ -147,9 +151,9 @@ def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say:
         completion_ids=answer,
         version=0,
     )
-    night = Night(dreams={"ann": [one]}, bank={"length": [one]})
+    dream_batch = DreamBatch(dreams={"ann": [one]}, bank={"length": [one]})
     dream, held = dreams.rows_of(
-        DreamArguments(dream_steps=1, dream_rows=1, dream_anchors=1), night, record, 0, 0
+        DreamArguments(dream_steps=1, dream_rows=1, dream_anchors=1), dream_batch, record, 0, 0
     )
     assert dream["tokens"] == [1, *answer]
     assert held["tokens"] == [1, *answer[: dreams.HELD_TOKENS]] == held["teacher_tokens_candidates"][0]
@@ -157,34 +161,36 @@ def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say:
 
 
 @pytest.mark.parametrize(
-    ("night", "steps"),
+    ("dream_batch", "steps"),
     [
-        (Night(is_new=True), 9),
-        (Night(is_new=True, is_asked=True, learned=0.0), 9),
-        (Night(is_new=True, is_asked=True, learned=0.9), 5),
-        (Night(), 5),
-        (Night(learned=0.0), 9),
-        (Night(learned=0.5), 9),
-        (Night(learned=0.6), 7),
-        (Night(learned=0.8), 4),
-        (Night(learned=0.9), 2),
-        (Night(learned=0.9, is_asked=True), 5),
-        (Night(learned=0.25, is_asked=True), 9),
-        (Night(learned=0.8, is_asked=True), 5),
-        (Night(learned=1.0, kept=1.0), 2),
-        (Night(learned=1.0, kept=0.875), 4),
-        (Night(learned=1.0, kept=0.5), 9),
-        (Night(learned=0.8, kept=1.0), 4),
-        (Night(kept=0.5), 5),
-        (Night(follows=True, is_asked=True), 2),
-        (Night(follows=True, is_new=True), 9),
+        (DreamBatch(is_new=True), 9),
+        (DreamBatch(is_new=True, is_asked=True, learned=0.0), 9),
+        (DreamBatch(is_new=True, is_asked=True, learned=0.9), 5),
+        (DreamBatch(), 5),
+        (DreamBatch(learned=0.0), 9),
+        (DreamBatch(learned=0.5), 9),
+        (DreamBatch(learned=0.6), 7),
+        (DreamBatch(learned=0.8), 4),
+        (DreamBatch(learned=0.9), 2),
+        (DreamBatch(learned=0.9, is_asked=True), 5),
+        (DreamBatch(learned=0.25, is_asked=True), 9),
+        (DreamBatch(learned=0.8, is_asked=True), 5),
+        (DreamBatch(learned=1.0, kept=1.0), 2),
+        (DreamBatch(learned=1.0, kept=0.875), 4),
+        (DreamBatch(learned=1.0, kept=0.5), 9),
+        (DreamBatch(learned=0.8, kept=1.0), 4),
+        (DreamBatch(kept=0.5), 5),
+        (DreamBatch(follows=True, is_asked=True), 2),
+        (DreamBatch(follows=True, is_new=True), 9),
     ],
 )
-def test_fewer_steps_follow_once_half_of_the_answers_show_the_wish(night: Night, steps: int) -> None:
+def test_fewer_steps_follow_once_half_of_the_answers_show_the_wish(
+    dream_batch: DreamBatch, steps: int
+) -> None:
     arguments = DreamArguments(dream_steps=5, dream_first_steps=9)
-    assert dreams.count_steps(arguments, night) == 0
-    night.dreams = {"ann": []}
-    assert dreams.count_steps(arguments, night) == steps
+    assert dreams.count_steps(arguments, dream_batch) == 0
+    dream_batch.dreams = {"ann": []}
+    assert dreams.count_steps(arguments, dream_batch) == steps
 
 
 def test_without_a_wish_there_are_no_dreams(
@@ -207,7 +213,7 @@ def test_a_deleted_person_has_no_dreams(
     store.deletion.delete_person("ann")
     left = store.samples.lease(0, 2)
     batch = pipeline.prepare(left, 0)
-    assert batch.night is not None and list(batch.night.dreams) == ["bob"]
+    assert batch.dream_batch is not None and list(batch.dream_batch.dreams) == ["bob"]
 
 
 def test_dreams_without_a_teacher_are_rejected() -> None:
