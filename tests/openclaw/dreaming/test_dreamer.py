@@ -513,7 +513,7 @@ def test_slow_answers_leave_time_to_score_the_finished_ones(
 ) -> None:
     engine.say, engine.chunk, engine.pause = [40, 41, 42], 1, 0.25
     hasty = functools.partial(Engines, limit=4.5)
-    dream_batch = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).dream_batch(
+    dream_batch = Dreamer(store, SETTINGS, "trainer", prompts, lambda: [engine.url], hasty).dreams_for(
         demand(0, "Shorter, please.")
     )
     assert (

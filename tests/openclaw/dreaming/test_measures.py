@@ -10,8 +10,8 @@ from openclaw.dreaming import measures
 from openclaw.dreaming.measures import (
     Scored,
     about_of,
-    learned,
     answers_to_keep,
+    learned,
     names,
     quotes,
     share_of_form,
