@@ -71,12 +71,19 @@ def topk_select(args: Any) -> LossSpec:
         asks_teacher=bool(flags.topk_w_opd),
         subset=subset,
         without_hint="plain" if flags.topk_plain_teacher else "skip",
+        unhinted_rate=_unhinted_rate(flags),
         reported={
             **topk_settings(args, subset),
             "w_rl": flags.topk_w_rl,
             "w_opd": flags.topk_w_opd,
         },
     )
+
+
+def _unhinted_rate(flags: TopkSelectFlags) -> float:
+    if flags.topk_plain_teacher or not flags.topk_w_opd:
+        return 1.0
+    return min(1.0, flags.topk_w_rl / flags.topk_w_opd)
 
 
 def of_both(

@@ -88,6 +88,8 @@ class LossSpec:
         subset: whose likely ids are compared if --distill-subset-mode is not set.
         without_hint: treatment of samples without a hint: no distillation, a teacher on the plain prompt, or
             rejection.
+        unhinted_rate: factor of the learning rate in a step whose samples have no hint: the weight of rewards relative
+            to hints. AdamW's step has the same length at any weight, so the weight alone would have no effect.
         reported: numbers that are added to the metrics of every rollout, such as weights.
         on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean); replaces the components.
     """
@@ -101,6 +103,7 @@ class LossSpec:
     asks_teacher: bool = True
     subset: SubsetMode = "student"
     without_hint: Literal["skip", "plain", "refuse"] = "skip"
+    unhinted_rate: float = 1.0
     reported: Mapping[str, float] = field(default_factory=dict)
     on_logits: Callable[..., Any] | None = None
 

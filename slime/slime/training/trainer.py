@@ -429,7 +429,7 @@ class Trainer(Backend):
             loss = metrics.get("loss", 0.0) + metrics.get(LOSS_OF_FOLLOWERS, 0.0)
             norm = learner.clip(loss, args.clip_grad, where)
             trained = [data.samples[i] for i in step.samples]
-            scale = step_scale(args, data.samples, trained, self.rate_scale)
+            scale = step_scale(args, data.samples, trained, self.rate_scale, self.spec.unhinted_rate)
             rate = learning_rate(args, self.global_step) * scale
             learner.update(rate)
         finally:

@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from openclaw_test.people.wishes import Messages
 IN_A_ROW = 3
 """Number of first replies in a row that must please."""
 MOST_COMPLAINTS = 2
+REFUSAL = re.compile(r"\W*(?:i'?m sorry|sorry|as an ai\b|i (?:cannot|can't|am unable))", re.IGNORECASE)
+"""Matches the beginning of a refusal, which is short but pleases nobody."""
 JUDGED_WITHIN = 10.0
 """Seconds within which the judge scores all turns of a session."""
 
@@ -73,10 +76,11 @@ class Person:
     thanks: Sequence[TalkLine]
 
     def is_pleased(self, answer: Answer) -> bool:
-        return FORMS[self.wish](reply_of(answer))
+        return FORMS[self.wish](reply_of(answer)) and not is_refusal(answer)
 
     async def session(self, client: ChatClient, question: str) -> bool:
-        """Runs one conversation; returns whether its first reply pleased. Raises RuntimeError if a request fails."""
+        """Runs one conversation; returns whether its first reply pleased. After a refusal the person leaves. Raises
+        RuntimeError if a request fails."""
         name = f"person-{uuid.uuid4().hex[:12]}"
         messages: Messages = [{"role": "user", "content": question}]
         pleased: list[bool] = []
@@ -85,11 +89,18 @@ class Person:
             if answer.error is not None:
                 raise RuntimeError(answer.error)
             pleased.append(self.is_pleased(answer))
+            if is_refusal(answer):
+                break
             message = self.rng.choice(self.thanks if pleased[-1] else self.complaints).text
             messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": message}]
-        await client.chat(messages, session_id=name, max_tokens=24)
+        else:
+            await client.chat(messages, session_id=name, max_tokens=24)
         await client.end_session(name)
         return pleased[0]
+
+
+def is_refusal(answer: Answer) -> bool:
+    return REFUSAL.match(answer.text) is not None
 
 
 def reply_of(answer: Answer) -> Reply:

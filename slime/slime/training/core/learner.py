@@ -100,7 +100,11 @@ def learning_rate(args: OptimizerArguments, step: int, highest: float | None = N
 
 
 def step_scale(
-    args: OptimizerArguments, samples: Sequence[Sample], trained: Sequence[Sample], gate_scale: float
+    args: OptimizerArguments,
+    samples: Sequence[Sample],
+    trained: Sequence[Sample],
+    gate_scale: float,
+    unhinted_rate: float = 1.0,
 ) -> float:
     """Returns the factor of a step's learning rate: the gate's factor times min(1, sqrt(n /
     --lr-batch-reference)).
@@ -115,12 +119,15 @@ def step_scale(
             not matter, and the gate does not raise the rate: SmolLM2-135M learned a preference more slowly at
             twice the rate, and lost more requests (lab/findings/dreaming.md).
         gate_scale: factor of the gate.
+        unhinted_rate: further factor if none of the trained samples has a hint (`LossSpec`).
     """
     reference = args.lr_batch_reference
     if all(sample.divergence for sample in trained):
         left = max(sample.companion for sample in samples) - trained[0].companion + 1
         decay = min(1.0, left / args.extra_decay_steps) if args.extra_decay_steps else 1.0
         return min(1.0, gate_scale) * decay
+    if not any(sample.teacher_tokens_candidates or sample.teacher_topk_indices for sample in trained):
+        gate_scale *= unhinted_rate
     count = sum(not sample.companion for sample in samples)
     return gate_scale * (math.sqrt(min(1.0, count / reference)) if reference and count else 1.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,22 @@ def test_each_of_the_nine_cells_trains_like_an_unpacked_loop(
     assert metrics["loss"] == metrics["opd_loss"]
     assert metrics["grad_norm"] > 0
     assert metrics["hint_selection_mode_id"] == SELECTIONS.index(selection)
+
+
+@pytest.mark.parametrize(("plain", "share"), [(False, 0.1), (True, 1.0)])
+def test_a_step_of_scores_alone_is_as_short_as_their_weight(
+    make_trainer: MakeTrainer, make_samples: MakeHinted, other_folder: str, plain: bool, share: float
+) -> None:
+    trainer = make_trainer(
+        loss_spec_path=SPECS["topk_select"],
+        teacher_model=other_folder,
+        topk_w_rl=0.1,
+        topk_plain_teacher=plain,
+    )
+    hinted = make_samples()
+    scored = [replace(one, teacher_tokens_candidates=None) for one in hinted]
+    rates = [trainer.train(number, samples)["lr"] for number, samples in enumerate((hinted, scored))]
+    assert rates[1] == pytest.approx(share * rates[0])
 
 
 @pytest.mark.parametrize(

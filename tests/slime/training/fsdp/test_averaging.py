@@ -62,5 +62,8 @@ def test_the_learning_rate_of_small_batches_scales_with_the_square_root_without_
     args = make_args(extra_decay_steps=4)
     rates = [step_scale(args, [*four, *dreams, *later], step, 1.0) for step in (four, dreams, later)]
     assert rates == [1.0, 0.5, 0.25], "the last steps of an update have the lowest rates"
+    hinted = [replace(four[0], teacher_tokens_candidates=[four[0].tokens]), *four[1:]]
+    rates = [step_scale(make_args(), step, step, 1.0, unhinted_rate=0.01) for step in (four, hinted)]
+    assert rates == [0.01, 1.0], "without a hint the step is as short as the weight of rewards is small"
     full, slow = (make_trainer(lr_batch_reference=count).train(0, four)["lr"] for count in (0, 16))
     assert slow == pytest.approx(full / 2)
