@@ -53,6 +53,13 @@ async def test_a_person_stops_after_several_complaints() -> None:
     assert len(client.asked) == MOST_COMPLAINTS + 2
 
 
+@pytest.mark.parametrize("refusal", ["I'm sorry, but I can't assist with that.", "As an AI, I cannot."])
+async def test_a_short_refusal_pleases_nobody_and_gets_no_thanks(refusal: str) -> None:
+    client = Scripted([refusal])
+    assert not await person().session(client, "Why does it rain?")
+    assert len(client.asked) == len(client.ended) == 1
+
+
 async def test_a_failed_request_ends_the_benchmark() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         await person().session(Scripted(["broken"]), "Why?")
