@@ -78,9 +78,11 @@ def bad_likelihood(measurements: dict[str, float], args: GateArguments) -> str |
 
 
 def is_near(measurements: dict[str, float], args: GateArguments) -> bool:
-    """Returns whether an update is close to a limit of the first two stages."""
+    """Returns whether an update is close to a limit of the first two stages, or makes liked answers far more likely:
+    such an update may give them to other questions too."""
     near = measurements.get("kl", 0.0) > NEAR * largest_kl(measurements, args)
-    near |= measurements.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
+    liked_loss = measurements.get("liked_loss", 0.0)
+    near |= liked_loss > NEAR * args.gate_max_canary_loss or liked_loss < -args.gate_max_canary_loss
     return near or measurements.get("change", 0.0) > 2 * NEAR * measurements.get("most_change", float("inf"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from slime.arguments import Arguments
 from slime.gate.likelihood import measure_likelihood
-from slime.gate.limits import bad_answers, bad_likelihood
+from slime.gate.limits import bad_answers, bad_likelihood, is_near
 from slime.gate.sampled import Tried, is_right, measure_sampled, repeats, script
 from slime.types import Sample
 
@@ -153,3 +153,19 @@ def test_a_mean_length_of_two_answers_counts_if_both_are_alike(
     now = [tried(f"b{number}", ids=list(range(number))) for number in lengths]
     measured = [measure_sampled(one, [None] * 2, live) for one in (now, live)]
     assert (bad_answers(measured[0], measured[1], None, ARGS) is not None) == is_bad
+
+
+@pytest.mark.parametrize(
+    ("measured", "near"),
+    [
+        ({"liked_loss": 0.0}, False),
+        ({"liked_loss": -0.05}, False),
+        ({"liked_loss": 0.03}, True),
+        ({"liked_loss": -0.34}, True),
+        ({"kl": 0.03}, True),
+    ],
+)
+def test_an_update_that_loses_or_copies_liked_answers_is_asked_questions(
+    measured: dict[str, float], near: bool
+) -> None:
+    assert is_near(measured, ARGS) == near
