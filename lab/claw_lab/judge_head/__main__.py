@@ -1,8 +1,8 @@
 """Trains the head of the judge's sentence model from the labelled lines of this repository.
 
-`bash lab/run.sh judge_head` writes openclaw/judge/sentences/head.npz and prints one JSON object: the accuracy of the
-head on writers that a fit has not seen, and of the rules on the same lines. It needs the extra `sentences` and takes
-two minutes.
+`bash lab/run.sh judge_head` fits the weights of forms, writes openclaw/judge/sentences/head.npz and prints one JSON
+object: the accuracy of the head on writers that a fit has not seen, and of the rules on the same lines. The shipped
+weights of scores are kept without `--scores`. It needs the extra `sentences` and takes four minutes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import argparse
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from claw_lab.judge_head.fitting import (
+    Array,
+    Weights,
     bound_of_kind,
     choose_bounds,
     decided,
@@ -25,10 +28,11 @@ from claw_lab.judge_head.fitting import (
     fit,
     measured,
     measured_forms,
+    mixed,
     rules_of,
     without_writer,
 )
-from claw_lab.judge_head.lines import Line, about_form, training_lines
+from claw_lab.judge_head.lines import Line, about_form, indirect_training_lines, training_lines
 from openclaw.judge.sentences.encoder import Encoder
 from openclaw.judge.sentences.head import KINDS, SHIPPED, Bounds
 
@@ -39,55 +43,107 @@ def digest(lines: Sequence[Line]) -> str:
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def shipped_bounds() -> Bounds:
-    """Returns the thresholds of the shipped head."""
+@dataclass(frozen=True)
+class Seen:
+    """Lines that the rules were not written with, and the probabilities of their kinds, `[lines, kinds]` each, by the
+    weights of scores and of forms of fits without their writers."""
+
+    lines: list[Line]
+    scores: Array
+    forms: Array
+
+    def of(self, wanted: Callable[[Line], bool]) -> Seen:
+        at = [at for at, line in enumerate(self.lines) if wanted(line) and not line.rules_know]
+        return Seen([self.lines[one] for one in at], self.scores[at], self.forms[at])
+
+
+def seen_by_fits(lines: list[Line], inputs: Array, form_inputs: Array, hard: Collection[str]) -> Seen:
+    """Fits the weights without each writer in turn.
+
+    Args:
+        inputs, form_inputs: features for scores and for forms, `[lines, features]` each.
+        hard: writers whose lines train only the weights of forms.
+    """
+    writers = sorted({line.writer for line in lines if not line.rules_know})
+    scores = without_writer(lines, inputs, writers, not_fitted=hard)
+    return Seen(lines, scores, mixed(without_writer(lines, form_inputs, writers), scores))
+
+
+def shipped() -> tuple[Weights, Bounds, str]:
+    """Returns the weights of scores, the thresholds and the digest of the lines of the shipped head."""
     with np.load(SHIPPED) as stored:
-        return Bounds(**json.loads(str(stored["about"]))["bounds"])
+        about = json.loads(str(stored["about"]))
+        weights, bias = (stored[name].astype(np.float32) for name in ("weights", "bias"))
+    return Weights(weights, bias), Bounds(**about["bounds"]), about["lines"]
 
 
-def run(path: Path, choose: bool) -> dict[str, object]:
+def run(path: Path, with_scores: bool) -> dict[str, object]:
     """Writes the head and returns its measurements.
 
     Args:
-        choose: choose all thresholds again; otherwise only the one of kinds, and keep the other shipped ones.
+        with_scores: fit the weights of scores and choose all thresholds again; otherwise only the weights of forms
+            and their threshold.
     """
-    lines = training_lines()
-    seen = features(lines, Encoder())
-    own = [at for at, line in enumerate(lines) if not line.rules_know]
-    writers = sorted({lines[at].writer for at in own})
-    unlike_lines = without_writer(lines, seen, writers)[own]
-    judged, rules = [lines[at] for at in own], rules_of([lines[at] for at in own])
-    kind = bound_of_kind(judged, unlike_lines)
-    if choose:
-        form_writers = {line.writer for line in about_form("train")}
-        # Complaints about form are more frequent in data/form than in conversations, and would shift the other
-        # thresholds.
-        typical = [at for at, line in enumerate(judged) if line.writer not in form_writers]
-        bounds = choose_bounds([judged[at] for at in typical], unlike_lines[typical], rules[typical], kind)
-    else:
-        bounds = dataclasses.replace(shipped_bounds(), kind=kind)
-    scores = decided(judged, unlike_lines, rules, bounds)
-    measurements: dict[str, object] = {
-        "training_lines": len(lines),
-        "rules": measured(judged, rules),
-        "forms": measured_forms(judged, unlike_lines, bounds),
-        "head": measured(judged, scores),
+    lines, indirect_lines = training_lines(), indirect_training_lines()
+    all_lines = [*lines, *indirect_lines]
+    hard = {line.writer for line in indirect_lines}
+    inputs, form_inputs = features(all_lines, Encoder())
+    seen = seen_by_fits(all_lines, inputs, form_inputs, hard)
+    # Indirect complaints, and remarks that resemble them, are more frequent there than in conversations.
+    usual, indirect_ones = (
+        seen.of(lambda line: line.writer not in hard),
+        seen.of(lambda line: line.writer in hard),
+    )
+    kind = bound_of_kind(usual.lines, usual.forms)
+    weights, bounds, trained_on = shipped()
+    if with_scores:
+        weights, trained_on = fit(lines, inputs[: len(lines)]), digest(lines)
+        bounds = chosen_bounds(usual, kind)
+    bounds = dataclasses.replace(bounds, kind=kind)
+    measurements = {
+        "training_lines": len(all_lines),
+        **measure(usual, bounds),
+        "indirect": measured_forms(indirect_ones.lines, indirect_ones.forms, bounds),
+    }
+    about = {
+        "kinds": KINDS, "bounds": dataclasses.asdict(bounds), "lines": trained_on, "form_lines": digest(all_lines),
+        "measured": measurements,
+    }  # fmt: skip
+    write(path, weights, fit(all_lines, form_inputs).mixed(weights), about)
+    return {**measurements, "bounds": dataclasses.asdict(bounds), "bytes": path.stat().st_size}
+
+
+def chosen_bounds(seen: Seen, kind: float) -> Bounds:
+    """Returns the thresholds for typical lines: complaints about form are more frequent in data/form than in
+    conversations, and would shift the thresholds of scores."""
+    form_writers = {line.writer for line in about_form("train")}
+    typical = seen.of(lambda line: line.writer not in form_writers)
+    return choose_bounds(typical.lines, typical.scores, typical.forms, rules_of(typical.lines), kind)
+
+
+def measure(seen: Seen, bounds: Bounds) -> dict[str, object]:
+    """Returns the accuracy of the rules and of the head on writers that the fits have not seen."""
+    lines, rules = seen.lines, rules_of(seen.lines)
+    found = decided(lines, seen.scores, seen.forms, rules, bounds)
+    return {
+        "rules": measured(lines, rules),
+        "forms": measured_forms(lines, seen.forms, bounds),
+        "head": measured(lines, found),
         "languages": {
-            name: measured(*_only(judged, scores, name))
-            for name in sorted({line.language for line in judged})
+            name: measured(*_only(lines, found, name)) for name in sorted({line.language for line in lines})
         },
     }
-    head = fit(lines, seen)
-    about = {
-        "kinds": KINDS, "bounds": dataclasses.asdict(bounds), "lines": digest(lines), "measured": measurements,
-    }  # fmt: skip
+
+
+def write(path: Path, scores: Weights, forms: Weights, about: Mapping[str, object]) -> None:
     np.savez_compressed(
         path,
-        weights=head.weights.astype(np.float16),
-        bias=head.bias.astype(np.float16),
+        weights=scores.weights.astype(np.float16),
+        bias=scores.bias.astype(np.float16),
+        form_weights=forms.weights.astype(np.float16),
+        form_bias=forms.bias.astype(np.float16),
         about=np.array(json.dumps(about)),
     )
-    return {**measurements, "bounds": dataclasses.asdict(bounds), "bytes": path.stat().st_size}
 
 
 def _only(lines: Sequence[Line], scores: np.ndarray, language: str) -> tuple[list[Line], np.ndarray]:
@@ -101,13 +157,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--output", type=Path, default=SHIPPED, help="output file")
     parser.add_argument(
-        "--choose-bounds",
+        "--scores",
         action="store_true",
-        help="choose all thresholds again; otherwise only that of kinds, keeping the other shipped ones",
+        help="fit the weights of scores and choose all thresholds again; otherwise the weights of forms only",
     )
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    print(json.dumps(run(args.output, args.choose_bounds)))
+    print(json.dumps(run(args.output, args.scores)))
 
 
 if __name__ == "__main__":

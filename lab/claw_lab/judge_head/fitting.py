@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from claw_lab.judge_head.lines import Line
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.judge.sentences.encoder import Encoder
-from openclaw.judge.sentences.features import Remark, features_of
+from openclaw.judge.sentences.features import Remark, features_of, form_features_of
 from openclaw.judge.sentences.head import KINDS, POLES, SCORES, Bounds, lacking
 
 LABELS = (-1, 0, 1)
@@ -35,7 +35,9 @@ LEAST_KEPT = 0.98
 """Smallest share that is kept of the true complaints that the rules detect, since many of them are hints."""
 SURE_OF_KIND = 0.93
 """Smallest share of right kinds among the plain sentences."""
-MOST_MENTIONS = 0.015
+SCORES_SHARE = 0.35
+"""Share of the weights of scores in those of forms. Without it, more complaints about content get a plain sentence."""
+MOST_MENTIONS = 0.013
 """Largest share of messages without a complaint that get a plain sentence."""
 _STEPS = tuple(round(0.5 + 0.025 * step, 3) for step in range(20))
 _KEEPS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
@@ -51,6 +53,13 @@ class Weights:
 
     weights: Array
     bias: Array
+
+    def mixed(self, other: Weights) -> Weights:
+        """Returns the mean with weights that get `SCORES_SHARE`; its probabilities are the geometric mean."""
+        own = 1 - SCORES_SHARE
+        return Weights(
+            own * self.weights + SCORES_SHARE * other.weights, own * self.bias + SCORES_SHARE * other.bias
+        )
 
     def shares(self, features: Array) -> Array:
         """Returns probabilities `[lines, kinds]`."""
@@ -74,14 +83,15 @@ def rules_of(lines: Sequence[Line]) -> npt.NDArray[np.int64]:
     return np.array([vote_by_rules(question_of(line)).score or 0 for line in lines])
 
 
-def features(lines: Sequence[Line], encoder: Encoder) -> Array:
-    """Returns `[lines, features]`."""
-
-    def remark(line: Line) -> Remark:
+def features(lines: Sequence[Line], encoder: Encoder) -> tuple[Array, Array]:
+    """Returns the features for scores and for forms, `[lines, features]` each."""
+    of_scores, of_forms = [], []
+    for line in lines:
         rules = None if line.rules_know else vote_by_rules(question_of(line))
-        return Remark(text=line.text, request=line.request, answer=line.answer, rules=rules)
-
-    return np.stack([features_of(remark(line), encoder) for line in lines])
+        remark = Remark(text=line.text, request=line.request, answer=line.answer, rules=rules)
+        of_scores.append(features_of(remark, encoder))
+        of_forms.append(form_features_of(of_scores[-1], remark, encoder))
+    return np.stack(of_scores), np.stack(of_forms)
 
 
 def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
@@ -114,15 +124,29 @@ def fit(lines: Sequence[Line], seen: Array, l2: float = L2) -> Weights:
     return Weights(weights.detach().numpy(), bias.detach().numpy())
 
 
-def without_writer(lines: Sequence[Line], seen: Array, writers: Sequence[str], l2: float = L2) -> Array:
+def without_writer(
+    lines: Sequence[Line], seen: Array, writers: Sequence[str], not_fitted: Collection[str] = ()
+) -> Array:
     """Returns probabilities `[lines, kinds]` by a fit without the writer of the line (and the other writers of its
-    fold); 0 for lines of other writers."""
+    fold); 0 for lines of other writers.
+
+    Args:
+        not_fitted: writers that no fit may see.
+    """
     of_line = np.array([line.writer for line in lines])
+    hidden = np.isin(of_line, list(not_fitted))
     shares = np.zeros((len(lines), len(KINDS)), dtype=np.float32)
     for fold in range(FOLDS):
         left_out = np.isin(of_line, writers[fold::FOLDS])
-        rest, own = np.flatnonzero(~left_out), np.flatnonzero(left_out)
-        shares[own] = fit([lines[at] for at in rest], seen[rest], l2).shares(seen[own])
+        rest, own = np.flatnonzero(~left_out & ~hidden), np.flatnonzero(left_out)
+        shares[own] = fit([lines[at] for at in rest], seen[rest]).shares(seen[own])
+    return shares
+
+
+def mixed(forms: Array, scores: Array) -> Array:
+    """Returns probabilities `[lines, kinds]` of the mean of two weights, as `Weights.mixed`."""
+    powers = forms ** (1 - SCORES_SHARE) * scores**SCORES_SHARE
+    shares: Array = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-12)
     return shares
 
 
@@ -139,13 +163,18 @@ def about_forms(lines: Sequence[Line], shares: Array) -> Array:
     return np.where(fits, shares.max(axis=1), 0).astype(np.float32)
 
 
+def either_about_forms(lines: Sequence[Line], shares: Array, forms: Array) -> Array:
+    """Returns `[lines]`: the larger of `about_forms` by the weights of scores and of forms."""
+    return np.maximum(about_forms(lines, shares), about_forms(lines, forms))
+
+
 def decided(
-    lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64], bounds: Bounds
+    lines: Sequence[Line], shares: Array, forms: Array, rules: npt.NDArray[np.int64], bounds: Bounds
 ) -> npt.NDArray[np.int64]:
-    """Returns the score of each line."""
+    """Returns the score of each line, from probabilities `[lines, kinds]` by the weights of scores and of forms."""
     pairs = zip(rules.tolist(), signs(shares).tolist(), strict=True)
     scores = np.array([bounds.score(rule, low, high) for rule, (low, high) in pairs])
-    return np.where(about_forms(lines, shares) >= bounds.kind, -1, scores)
+    return np.where(either_about_forms(lines, shares, forms) >= bounds.kind, -1, scores)
 
 
 def measured(lines: Sequence[Line], scores: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -203,15 +232,18 @@ class Tally:
         return np.array([(part & one).sum() for one in counted])
 
 
-def choose_bounds(lines: Sequence[Line], shares: Array, rules: npt.NDArray[np.int64], kind: float) -> Bounds:
+def choose_bounds(
+    lines: Sequence[Line], shares: Array, forms: Array, rules: npt.NDArray[np.int64], kind: float
+) -> Bounds:
     """Returns the thresholds with the most feedback judged right, of those within `MOST_WRONG`, `MOST_JUDGED` and
     `LEAST_KEPT`. Lines that are no probable complaints about a form fall into four parts, and each threshold except
     `flip` concerns one of them.
 
     Args:
+        shares, forms: probabilities `[lines, kinds]` by the weights of scores and of forms.
         kind: from `bound_of_kind`.
     """
-    sure = about_forms(lines, shares) >= kind
+    sure = either_about_forms(lines, shares, forms) >= kind
     tally = Tally(np.array([line.label for line in lines]), np.array([line.kind == "next" for line in lines]))
     low, high = signs(shares).T
     down, up = (rules == 0) & (low >= high), (rules == 0) & (low < high)

@@ -71,16 +71,22 @@ def rows(path: Path) -> list[Row]:
 
 
 def training_lines() -> list[Line]:
-    """Returns all lines for training, without those nearly equal to a line for reports."""
+    """Returns the lines that train all weights, without those nearly equal to a line for reports."""
     lines = [*written("train"), *about_form("train"), *_people("recorded/tune", True)]
     lines += _user_lines("seen", True)
     lines += [*_people("tuning", True), *_talk(TRAINING_WRITERS, True), *_of_reader()]
     return unlike(lines, report_lines())
 
 
+def indirect_training_lines() -> list[Line]:
+    """Returns the lines that only train the weights of forms, next to `training_lines`."""
+    return unlike(indirect("train"), report_lines())
+
+
 def report_lines() -> list[Line]:
     """Returns all lines that neither train the head nor choose a threshold."""
-    lines = [*written("held_out"), *about_form("held_out"), *_people("recorded/held_out")]
+    lines = [*written("held_out"), *about_form("held_out"), *indirect("held_out")]
+    lines += _people("recorded/held_out")
     lines += _user_lines("held_out")
     lines += [*_people("next_states"), *_people("after_the_rules"), *_talk("EFGH")]
     return lines
@@ -94,6 +100,11 @@ def written(part: str) -> list[Line]:
 def about_form(part: str) -> list[Line]:
     """Returns the lines of one part of data/form, whose answers are complete."""
     return [Line(**row) for row in rows(DATA / "form" / f"{part}.jsonl")]
+
+
+def indirect(part: str) -> list[Line]:
+    """Returns the lines of one part of data/indirect, whose answers are complete."""
+    return [Line(**row) for row in rows(DATA / "indirect" / f"{part}.jsonl")]
 
 
 def lengthened(row: Row) -> str:

@@ -22,7 +22,7 @@ from openclaw.errors import ConfigError, StoreError
 from openclaw.judge.learned.adapting import change, measured
 from openclaw.judge.learned.examples import labelled_examples, stored_examples
 from openclaw.judge.sentences.encoder import NEEDS, Encoder, is_installed
-from openclaw.judge.sentences.features import features_of
+from openclaw.judge.sentences.features import features_of, form_features_of
 from openclaw.judge.sentences.head import Head
 from openclaw.store import RolloutStore
 
@@ -71,8 +71,11 @@ def run(args: Learning) -> None:
     encoder = Encoder()
     head = Head(encoder)
     rows = [features_of(one.remark, encoder) for one in examples]
-    features = np.stack(rows) if rows else np.zeros((0, 1), dtype=np.float32)
-    measurements = measured(head, features, examples)
+    of_form = [form_features_of(row, one.remark, encoder) for row, one in zip(rows, examples, strict=True)]
+    features, form_features = (
+        np.stack(some) if some else np.zeros((0, 1), dtype=np.float32) for some in (rows, of_form)
+    )
+    measurements = measured(head, features, form_features, examples)
     content = head.changed(change(features, head.powers(features), examples), measurements)
     try:
         # atomic, because a judge worker may start meanwhile; its weights are made of people's words

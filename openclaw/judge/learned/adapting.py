@@ -55,7 +55,9 @@ def change(features: Array, powers: Array, examples: Sequence[Example]) -> Array
     return combined
 
 
-def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[str, object]:
+def measured(
+    head: Head, features: Array, form_features: Array, examples: Sequence[Example]
+) -> dict[str, object]:
     """Returns the accuracy of the shipped and of an adapted head, the latter on held-out sessions: shares of right
     scores and of wrong signs. Raises ConfigError for too few examples."""
     import numpy as np
@@ -67,17 +69,18 @@ def measured(head: Head, features: Array, examples: Sequence[Example]) -> dict[s
             f"{FEWEST} messages from 2 sessions are needed"
         )
     folds = np.array([fold_of(one) for one in examples])
-    powers = head.powers(features)
-    adapted = powers.copy()
+    powers, of_form = head.powers(features), head.form_powers(form_features)
+    adapted, adapted_form = powers.copy(), of_form.copy()
     for fold in set(folds.tolist()):
         rest = np.flatnonzero(folds != fold).tolist()
         added = change(features[rest], powers[rest], [examples[at] for at in rest])
         adapted[folds == fold] += features[folds == fold] @ added
+        adapted_form[folds == fold] += form_features[folds == fold] @ added
     return {
         "examples": len(examples),
         "sessions": len(groups),
-        "shipped": _agreement(head, powers, examples),
-        "adapted": _agreement(head, adapted, examples),
+        "shipped": _agreement(head, powers, of_form, examples),
+        "adapted": _agreement(head, adapted, adapted_form, examples),
     }
 
 
@@ -86,10 +89,12 @@ def fold_of(example: Example) -> int:
     return zlib.crc32(example.group.encode()) % FOLDS
 
 
-def _agreement(head: Head, powers: Array, examples: Sequence[Example]) -> dict[str, float]:
+def _agreement(
+    head: Head, powers: Array, form_powers: Array, examples: Sequence[Example]
+) -> dict[str, float]:
     scores = []
-    for row, one in zip(powers, examples, strict=True):
-        reading = head.of_powers(row)
+    for row, form_row, one in zip(powers, form_powers, examples, strict=True):
+        reading = head.of_powers(row, form_row)
         rules = (one.remark.rules.score if one.remark.rules else 0) or 0
         scores.append(head.bounds.judged(rules, reading, one.remark.answer))
     pairs = [(one.label, score) for one, score in zip(examples, scores, strict=True)]

@@ -124,7 +124,11 @@ def readable(text: str) -> str:
     the model supports neither."""
     plain = unicodedata.normalize("NFKC", text[:_LONGEST_CHARACTERS])[:_LONGEST_CHARACTERS]
     named = _PICTURE.sub(lambda match: f" {unicodedata.name(match[0], '').lower()} ", plain)
-    return (in_latin(named) if _HINDI.search(named) else named) or " "
+    return (in_latin(named) if in_devanagari(named) else named) or " "
+
+
+def in_devanagari(text: str) -> bool:
+    return _HINDI.search(text) is not None
 
 
 def in_latin(text: str) -> str:

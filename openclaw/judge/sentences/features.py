@@ -12,7 +12,8 @@ from openclaw.common.answer_form import count_words, greets, is_list, is_long, i
 from openclaw.common.wish_themes import THEMES, asked_themes, has_question, wish_themes
 from openclaw.judge.rules.advice import wish_for_form
 from openclaw.judge.rules.english import BY_TONE
-from openclaw.judge.sentences.encoder import SIZE, readable
+from openclaw.judge.sentences.encoder import SIZE, in_devanagari, readable
+from openclaw.judge.sentences.hindi import glossed
 from openclaw.types import Vote
 
 if TYPE_CHECKING:
@@ -72,6 +73,20 @@ def features_of(remark: Remark, encoder: Encoder) -> Row:
     near = np.array([text @ request, text @ answer], dtype=np.float32)
     row: Row = np.concatenate([plain, near, _SIZE * text, _PAIR * text * request, _RUNS * _runs(remark.text)])
     return row
+
+
+def form_features_of(row: Row, remark: Remark, encoder: Encoder) -> Row:
+    """Returns the features for the form that a message asks for, from those of `features_of`: they differ in the
+    embedding of a Hindi message, whose known words are in English."""
+    import numpy as np
+
+    read = readable(remark.text)
+    english = glossed(read, in_devanagari(remark.text))
+    if english == read:
+        return row
+    text, request = encoder.embeddings([english, remark.request[:_CHARACTERS]])
+    embedded: Row = np.concatenate([_SIZE * text, _PAIR * text * request])
+    return np.concatenate([row[:-OF_WORDS], embedded, row[-_BUCKETS:]])
 
 
 def _runs(text: str) -> Row:

@@ -78,7 +78,8 @@ def features_for(examples: Sequence[Example]) -> npt.NDArray[np.float32]:
 def likely(head: Head, text: str, added: npt.NDArray[np.float32] | float = 0.0) -> float:
     """The probability of thanks."""
     features = features_for([example(text, 0)])[0]
-    return head.of_powers(head.powers(features) + features @ np.broadcast_to(added, head._weights.shape)).high
+    powers = head.powers(features) + features @ np.broadcast_to(added, head._weights.shape)
+    return head.of_powers(powers, powers).high
 
 
 def test_ratings_change_similar_messages_and_few_others() -> None:
@@ -106,7 +107,7 @@ def test_a_persons_rating_outweighs_a_few_votes() -> None:
 
 def test_an_adapted_head_is_measured_on_other_sessions() -> None:
     talk = some_talk()
-    found: Any = measured(Head(WordEncoder()), features_for(talk), talk)
+    found: Any = measured(Head(WordEncoder()), features_for(talk), features_for(talk), talk)
     assert (found["examples"], found["sessions"]) == (30, 30)
     assert found["adapted"]["right"] > found["shipped"]["right"] and found["adapted"]["wrong_sign"] == 0
     assert len({fold_of(example(text, 0, group="one")) for text in CHEERS}) == 1
@@ -118,7 +119,7 @@ def test_too_few_ratings_are_rejected(number: int) -> None:
     few = some_talk()[:number]
     features = features_for(few) if few else np.zeros((0, 1), dtype=np.float32)
     with pytest.raises(ConfigError, match=f"{number} rated messages from {number} sessions are too few"):
-        measured(Head(WordEncoder()), features, few)
+        measured(Head(WordEncoder()), features, features, few)
 
 
 def eval_of(judge: str, *scores: int | None) -> Judgement:

@@ -17,7 +17,16 @@ import pytest
 from claw_lab.benchmarks.learning.judge_bars import of_person, written_rows
 from claw_lab.judge_head.__main__ import digest
 from claw_lab.judge_head.fitting import MOST_WRONG, choose_bounds, decided, measured
-from claw_lab.judge_head.lines import Line, about_form, likeness, report_lines, training_lines, written
+from claw_lab.judge_head.lines import (
+    Line,
+    about_form,
+    indirect,
+    indirect_training_lines,
+    likeness,
+    report_lines,
+    training_lines,
+    written,
+)
 from openclaw.common.plain_sentences import asked_plainly, plain_sentences
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
@@ -29,9 +38,18 @@ from openclaw.judge.rules import judge as rules_judge
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.judge.sentences import encoder
 from openclaw.judge.sentences.backend import LONGEST_CHARACTERS, SentenceBackend
-from openclaw.judge.sentences.encoder import SIZE, Encoder, RowsOnDisk, is_installed, on_disk, readable
+from openclaw.judge.sentences.encoder import (
+    SIZE,
+    Encoder,
+    RowsOnDisk,
+    in_devanagari,
+    is_installed,
+    on_disk,
+    readable,
+)
 from openclaw.judge.sentences.features import Remark, features_of
 from openclaw.judge.sentences.head import KINDS, SCORES, SHIPPED, WHEN, Bounds, Head, Reading
+from openclaw.judge.sentences.hindi import glossed
 from openclaw.judge.settings import SERVED, JudgeSettings
 from openclaw.types import Vote
 
@@ -237,6 +255,38 @@ def test_rows_of_a_table_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> 
     assert on_disk(table) is table
 
 
+@pytest.mark.parametrize(
+    ("said", "english"),
+    [
+        ("itna lamba kaun padhta hai", {"too much", "long", "read"}),
+        ("इतना लंबा कौन पढ़ता है", {"too much", "long", "read"}),
+        ("zyada chhota likho yaar", {"short", "write", "friend"}),
+    ],
+)
+def test_hindi_words_get_english_glosses_in_both_scripts(said: str, english: set[str]) -> None:
+    read = readable(said)
+    assert all(word in glossed(read, in_devanagari(said)) for word in english)
+    for other in ("Kar wash or bus, who is in?", "Da schläft mir beim Scrollen der Daumen ein", "ok to go"):
+        assert glossed(other) == other, "only Hindi"
+
+
+def test_a_complaint_about_form_counts_by_either_weights_but_only_those_of_forms_give_a_hint() -> None:
+    by_scores = Reading("vague", 0.5, 0.5, 0.1, "brief", 0.7)
+    assert BOUNDS.judged(0, by_scores, LONG) == -1 and BOUNDS.form(by_scores, LONG) == ""
+    assert BOUNDS.judged(0, by_scores, "In a month.") == 0, "the answer is short already"
+    by_forms = Reading("brief", 0.7, 0.5, 0.1, "vague", 0.5)
+    assert BOUNDS.judged(0, by_forms, LONG) == -1 and BOUNDS.form(by_forms, LONG) == "brief"
+    assert WHEN["brief"] in by_forms.reason(-1) and WHEN["thanks"] in by_forms.reason(1)
+
+
+def test_an_adapted_head_of_an_earlier_version_uses_its_weights_for_both(tmp_path: Path) -> None:
+    with np.load(SHIPPED, allow_pickle=False) as stored:
+        np.savez(tmp_path / "old.npz", **{name: stored[name] for name in ("weights", "bias", "about")})
+    old = Head(Encoder(), tmp_path / "old.npz")
+    row = np.ones(old._weights.shape[0], dtype=np.float32)
+    assert np.array_equal(old.powers(row), old.form_powers(row))
+
+
 @needs_package
 def test_the_encoder_takes_at_most_100_mb() -> None:
     program = (
@@ -297,7 +347,10 @@ def test_the_shipped_head_is_small_accurate_and_trained_on_the_shipped_lines() -
     head = Head(Encoder())
     with np.load(SHIPPED, allow_pickle=False) as stored:
         about = orjson.loads(str(stored["about"]))
-    assert about["lines"] == digest(training_lines()), "bash lab/run.sh judge_head makes it again"
+    lines = training_lines()
+    assert about["lines"] == digest(lines), "bash lab/run.sh judge_head --scores makes it again"
+    forms = [*lines, *indirect_training_lines()]
+    assert about["form_lines"] == digest(forms), "bash lab/run.sh judge_head makes it again"
     measured: Mapping[str, float] = head.measured["head"]  # type: ignore[assignment]
     rules: Mapping[str, float] = head.measured["rules"]  # type: ignore[assignment]
     assert measured["wrong_sign"] <= MOST_WRONG and measured["right"] > rules["right"] + 0.1
@@ -325,9 +378,10 @@ def test_chosen_thresholds_keep_true_complaints_and_drop_false_thanks() -> None:
         lines += [line] * number
         rules += [score] * number
         shares += [row] * number
-    bounds = choose_bounds(lines, np.stack(shares), np.array(rules), kind=1.01)
+    found_by = np.stack(shares)
+    bounds = choose_bounds(lines, found_by, found_by, np.array(rules), kind=1.01)
     assert bounds.keep_low <= 0.35 and 0.6 < bounds.keep_high <= 0.9 and bounds.low > 0.7
-    found = measured(lines, decided(lines, np.stack(shares), np.array(rules), bounds))
+    found = measured(lines, decided(lines, found_by, found_by, np.array(rules), bounds))
     assert found["wrong_sign"] == 0 and found["requests_judged"] == 0
     assert found["right"] == pytest.approx(1 - 30 / 290, abs=1e-3), (
         "complaints that look like thanks are none"
@@ -335,21 +389,21 @@ def test_chosen_thresholds_keep_true_complaints_and_drop_false_thanks() -> None:
 
 
 def test_no_line_for_reports_is_in_the_training_data() -> None:
-    trained = [line.text for line in training_lines()]
+    trained = [line.text for line in (*training_lines(), *indirect_training_lines())]
     reported = [line.text for line in report_lines()]
     assert len(trained) > 2500 and len(reported) > 1000
     assert not {" ".join(text.split()).casefold() for text in trained} & {
         " ".join(text.split()).casefold() for text in reported
     }
     assert likeness(trained, reported).max() < 0.7
-    for lines_of in (written, about_form):
+    for lines_of in (written, about_form, indirect):
         writers = [{line.writer for line in lines_of(part)} for part in ("train", "held_out")]
         assert not writers[0] & writers[1]
 
 
 @pytest.mark.parametrize("part", ["train", "held_out"])
 def test_the_written_lines_have_a_score_of_their_kind(part: str) -> None:
-    for line in (*written(part), *about_form(part)):
+    for line in (*written(part), *about_form(part), *indirect(part)):
         assert line.kind in KINDS and line.label == SCORES.get(line.kind, -1), line
         assert line.text.strip() and line.request.strip() and line.answer.strip()
 

@@ -7,8 +7,9 @@ Prints one JSON object: shares, and processor milliseconds a judged turn. It rea
 `held_out` of the lists in tests/openclaw/judge/data, and both parts of the replies of judge models, whose parser is
 exact. Languages with fewer than nine lines are excluded from the smallest share. `written` are the lines of
 data/written, which are harder: indirect complaints, and requests that mention lengths, mistakes and thanks. `form`
-are those of data/form: complaints about form, and messages that mention its words. `own_texts` are those of
-data/own_texts: requests about texts of other people, and complaints in similar words.
+are those of data/form: complaints about form, and messages that mention its words. `indirect` are those of
+data/indirect: complaints about form as irony or a story, remarks and thanks in similar words. `own_texts` are those
+of data/own_texts: requests about texts of other people, and complaints in similar words.
 """
 
 from __future__ import annotations
@@ -154,13 +155,13 @@ def of_written(clock: Clock) -> dict[str, Any]:
     }
 
 
-def of_form(clock: Clock) -> dict[str, Any]:
-    """Returns shares of data/form: complaints judged -1, with the right plain sentence, with another; mentions judged
-    right, and with a plain sentence."""
+def of_form(clock: Clock, folder: str) -> dict[str, Any]:
+    """Returns shares of data/form or data/indirect: complaints judged -1, with the right plain sentence, with another;
+    mentions judged right, and with a plain sentence."""
     marked: defaultdict[str, list[bool]] = defaultdict(list)
     signs_of: defaultdict[bool, list[Pair]] = defaultdict(list)
     others, mentions = [], []
-    for row in rows("form/held_out.jsonl"):
+    for row in rows(f"{folder}/held_out.jsonl"):
         question, kind = of_person(row), row["kind"]
         signs_of[kind in POLES].append((row["label"], clock.score(question)))
         asked = asked_form(clock.hint(question))
@@ -170,7 +171,7 @@ def of_form(clock: Clock) -> dict[str, Any]:
         marked[kind].append(asked == kind)
         marked[row["language"]].append(asked == kind)
         others.append(asked not in (kind, None))
-    of_kinds = {kind: marked.pop(kind) for kind in POLES}
+    of_kinds = {kind: marked.pop(kind) for kind in POLES if kind in marked}
     return {
         "complaints": signs(signs_of[True]),
         "recognised": share(one for marks in of_kinds.values() for one in marks),
@@ -240,7 +241,8 @@ def measure(judge: Judge = RULES) -> dict[str, Any]:
         },
         "milliseconds_a_turn": round(1000 * clock.spent / clock.turns, 2),
         "written": of_written(Clock(judge)),
-        "form": of_form(Clock(judge)),
+        "form": of_form(Clock(judge), "form"),
+        "indirect": of_form(Clock(judge), "indirect"),
         "own_texts": of_own_texts(Clock(judge)),
         "largest_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }

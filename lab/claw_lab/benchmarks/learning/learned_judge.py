@@ -17,7 +17,7 @@ from claw_lab.benchmarks.learning.reading import SCORES, question
 from openclaw.judge.learned.adapting import measured
 from openclaw.judge.learned.examples import PERSON_WEIGHT, Example, example_of
 from openclaw.judge.sentences.encoder import Encoder
-from openclaw.judge.sentences.features import features_of
+from openclaw.judge.sentences.features import features_of, form_features_of
 from openclaw.judge.sentences.head import Head
 from openclaw_test.people.everyday_talk import WRITERS, Kind, read_talk
 
@@ -37,8 +37,11 @@ def run() -> dict[str, object]:
     results: dict[str, object] = {}
     for writer in WRITERS[4:]:
         examples = examples_of(writer)
-        features = np.stack([features_of(one.remark, encoder) for one in examples])
-        results[writer] = measured(head, features, examples)
+        rows = [features_of(one.remark, encoder) for one in examples]
+        of_form = [
+            form_features_of(row, one.remark, encoder) for row, one in zip(rows, examples, strict=True)
+        ]
+        results[writer] = measured(head, np.stack(rows), np.stack(of_form), examples)
     return results
 
 
