@@ -52,8 +52,8 @@ class Seen:
     scores: Array
     forms: Array
 
-    def of(self, wanted: Callable[[Line], bool]) -> Seen:
-        at = [at for at, line in enumerate(self.lines) if wanted(line) and not line.rules_know]
+    def of(self, belongs: Callable[[Line], bool]) -> Seen:
+        at = [at for at, line in enumerate(self.lines) if belongs(line) and not line.rules_know]
         return Seen([self.lines[one] for one in at], self.scores[at], self.forms[at])
 
 
@@ -124,13 +124,13 @@ def chosen_bounds(seen: Seen, kind: float) -> Bounds:
 def measure(seen: Seen, bounds: Bounds) -> dict[str, object]:
     """Returns the accuracy of the rules and of the head on writers that the fits have not seen."""
     lines, rules = seen.lines, rules_of(seen.lines)
-    found = decided(lines, seen.scores, seen.forms, rules, bounds)
+    scores = decided(lines, seen.scores, seen.forms, rules, bounds)
     return {
         "rules": measured(lines, rules),
         "forms": measured_forms(lines, seen.forms, bounds),
-        "head": measured(lines, found),
+        "head": measured(lines, scores),
         "languages": {
-            name: measured(*_only(lines, found, name)) for name in sorted({line.language for line in lines})
+            name: measured(*_only(lines, scores, name)) for name in sorted({line.language for line in lines})
         },
     }
 
