@@ -396,6 +396,8 @@ def test_no_line_for_reports_is_in_the_training_data() -> None:
         " ".join(text.split()).casefold() for text in reported
     }
     assert likeness(trained, reported).max() < 0.7
+    ironic = [line.text for line in indirect("train")]
+    assert likeness(ironic, reported).max() < 0.3, "their author had seen some lines for reports"
     for lines_of in (written, about_form, indirect):
         writers = [{line.writer for line in lines_of(part)} for part in ("train", "held_out")]
         assert not writers[0] & writers[1]
