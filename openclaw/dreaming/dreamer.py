@@ -219,7 +219,7 @@ class Dreamer:
     def _language_of(self, wish: Wish) -> str:
         """Returns the language of the wish together with the request before it, since a wish alone is short."""
         request = self._store.memory.request_of(wish.turn_ids[-1])
-        return language_of(f"{request[:REQUEST]} {wish.words or wish.text}")
+        return language_of(f"{request[:REQUEST]} {wish.words}")
 
     def _asked_pole(self, statement: Statement) -> Pole | None:
         """Returns the pole of a statement, judged with the answer that it complained about."""
@@ -268,15 +268,17 @@ class Dreamer:
 
     def _measured(self, wish: Wish, looks: Sequence[Dream]) -> list[tuple[float | None, float | None]]:
         """Returns (learned share, kept share) of each rollout with answers to held-out prompts, the oldest first."""
-        return [
-            (
-                self._learned(wish, [one for one in looks if not one.theme and one.rollout_id <= rollout_id]),
-                measures.share_kept(
-                    [one for one in looks if one.theme and one.rollout_id <= rollout_id], self._obeys
-                ),
-            )
-            for rollout_id in sorted({one.rollout_id for one in looks})
-        ]
+        plain = measures.first_and_newest([one for one in looks if not one.theme])
+        contrary = measures.first_and_newest([one for one in looks if one.theme])
+        measured: list[tuple[float | None, float | None]] = []
+        learned = kept = None
+        for rollout_id in sorted(plain.keys() | contrary.keys()):
+            if rollout_id in plain:
+                learned = self._learned(wish, plain[rollout_id])
+            if rollout_id in contrary:
+                kept = measures.share_kept(contrary[rollout_id], self._obeys)
+            measured.append((learned, kept))
+        return measured
 
     def _learned(self, wish: Wish, looks: Sequence[Dream]) -> float | None:
         """Returns the learned share: by the form of the answers if the wished form is certain, otherwise by their

@@ -108,6 +108,17 @@ def names(answer: str, fact: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(folded_fact)}(?:e?s)?(?![a-z0-9])", folded_answer) is not None
 
 
+def first_and_newest(looks: Sequence[Dream]) -> dict[int, list[Dream]]:
+    """Returns, for each rollout, the answers of the first one and its own: all that a share after it depends on."""
+    of_rollout: dict[int, list[Dream]] = {}
+    for one in looks:
+        of_rollout.setdefault(one.rollout_id, []).append(one)
+    if not of_rollout:
+        return {}
+    first = min(of_rollout)
+    return {at: own if at == first else [*of_rollout[first], *own] for at, own in of_rollout.items()}
+
+
 def learned(looks: Sequence[Dream]) -> float | None:
     """Returns the share of the newest answers to held-out prompts without the wish that show it: the wish reduces
     their likelihood by less than half as much as that of the first ones. It is for wishes of unknown form; for others

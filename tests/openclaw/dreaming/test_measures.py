@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -96,6 +97,17 @@ def test_a_wish_for_a_form_is_learned_by_the_share_of_the_newest_answers_that_ha
     looks = [made("look", "old", rollout_id=1)] * 3 + [made("look", name, rollout_id=2) for name in "aab"]
     assert share_of_form(looks, lambda look: look.item == "a") == pytest.approx(2 / 3)
     assert share_of_form([], lambda _: True) is None
+
+
+def test_a_share_after_a_rollout_depends_on_its_answers_and_the_first_ones() -> None:
+    looks = [dataclasses.replace(made("look"), rollout_id=rollout_id) for rollout_id in (3, 3, 5, 7, 7)]
+    kept = measures.first_and_newest(looks)
+    assert {at: [one.rollout_id for one in own] for at, own in kept.items()} == {
+        3: [3, 3],
+        5: [3, 3, 5],
+        7: [3, 3, 7, 7],
+    }
+    assert measures.first_and_newest([]) == {}
 
 
 @pytest.mark.parametrize(
