@@ -212,6 +212,11 @@ class Sample:
         return sum(self.mask)
 
     @property
+    def is_hinted(self) -> bool:
+        """Returns whether a teacher reads a hint for the sample, or has read one."""
+        return bool(self.teacher_tokens_candidates or self.teacher_topk_indices)
+
+    @property
     def counted(self) -> bool:
         """Returns whether the sample counts in the metrics of its batch."""
         return not self.companion and self.divergence is None

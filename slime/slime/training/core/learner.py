@@ -126,7 +126,7 @@ def step_scale(
         left = max(sample.companion for sample in samples) - trained[0].companion + 1
         decay = min(1.0, left / args.extra_decay_steps) if args.extra_decay_steps else 1.0
         return min(1.0, gate_scale) * decay
-    if not any(sample.teacher_tokens_candidates or sample.teacher_topk_indices for sample in trained):
+    if not any(sample.is_hinted for sample in trained):
         gate_scale *= unhinted_rate
     count = sum(not sample.companion for sample in samples)
     return gate_scale * (math.sqrt(min(1.0, count / reference)) if reference and count else 1.0)

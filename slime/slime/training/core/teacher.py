@@ -318,7 +318,7 @@ class Teacher:
 
 def is_own_hinted(sample: Sample) -> bool:
     """Returns whether a sample is from the batch itself (not a companion) and has a hint."""
-    return not sample.companion and bool(sample.teacher_tokens_candidates or sample.teacher_topk_indices)
+    return not sample.companion and sample.is_hinted
 
 
 def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
