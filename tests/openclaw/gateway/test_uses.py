@@ -96,14 +96,20 @@ def test_a_deletion_waits_for_running_answers_of_this_person_only(gateway: Runni
     assert [one["person"] for one in gateway.store.people.listing()] == ["bob"]
 
 
-def test_a_deletion_reports_answers_that_still_run(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def slow_answer(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
+    """Starts an answer to ada that takes longer than a deletion waits, and returns its thread."""
     asked(gateway, "ada", session_id="adas")
     monkeypatch.setattr(uses, "WAIT_SECONDS", 0.1)
     gateway.engine.pause = 0.4
     thread, _ = in_thread(lambda: asked(gateway, "ada", session_id="adas"))
     gateway.wait_for(lambda: len(gateway.engine.requests) == 2)
+    return thread
+
+
+def test_a_deletion_reports_answers_that_still_run(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread = slow_answer(gateway, monkeypatch)
     assert main(["ada", "--url", gateway.url]) == 3
     assert "1 request(s) with deleted text are still being answered" in capsys.readouterr().out
     thread.join(20)
@@ -113,11 +119,7 @@ def test_a_deletion_reports_answers_that_still_run(
 def test_a_deletion_of_a_session_reports_answers_that_still_run(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked(gateway, "ada", session_id="adas")
-    monkeypatch.setattr(uses, "WAIT_SECONDS", 0.1)
-    gateway.engine.pause = 0.4
-    thread, _ = in_thread(lambda: asked(gateway, "ada", session_id="adas"))
-    gateway.wait_for(lambda: len(gateway.engine.requests) == 2)
+    thread = slow_answer(gateway, monkeypatch)
     report = gateway.http.delete("/admin/sessions/adas/content").json()
     assert (report["deleted"]["turns"], report["running"]) == (1, 1)
     thread.join(20)

@@ -38,7 +38,7 @@ IN_A_ROW = 3
 """Number of first replies in a row that must please."""
 MOST_COMPLAINTS = 2
 REFUSAL = re.compile(r"\W*(?:i'?m sorry|sorry|as an ai\b|i (?:cannot|can't|am unable))", re.IGNORECASE)
-"""Matches the beginning of a refusal, which is short but pleases nobody."""
+"""Matches the beginning of a refusal, which is short but does not please."""
 JUDGED_WITHIN = 10.0
 """Seconds within which the judge scores all turns of a session."""
 
