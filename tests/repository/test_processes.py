@@ -11,16 +11,19 @@ from tests import ROOT
 
 CONFTEST = """
 import os, pytest
+from tests import processes
 from tests.processes import pytest_runtestloop
 
 def pytest_addoption(parser):
     parser.addoption("--processes", type=int, default=1)
 
-FIRST = os.getpid()
+withdraw = processes._Forks._withdraw_queues
 
-def pytest_runtest_logreport(report):
-    if report.failed and os.getpid() == FIRST:
-        open("reported", "w").close()
+def withdraw_and_mark(forks):
+    withdraw(forks)
+    open("withdrawn", "w").close()
+
+processes._Forks._withdraw_queues = withdraw_and_mark
 
 @pytest.fixture(scope="session")
 def of_session():
@@ -45,16 +48,27 @@ def test_both_files_run_at_once(of_module, tmp_path):
         time.sleep(0.01)
     (tmp_path / "made").write_text(str(tmp_path))
 """
+FAILS = """
+import time
+from pathlib import Path
+
+def test_fails_when_the_other_file_has_begun():
+    deadline = time.monotonic() + 60
+    while not Path("begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert False
+"""
 WAITS = """
 import time
 from pathlib import Path
 
-def test_waits_until_the_failure_is_reported():
+def test_ends_when_the_other_files_are_withdrawn():
+    Path("begun").touch()
     deadline = time.monotonic() + 60
-    while not Path("reported").exists():
+    while not Path("withdrawn").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(1)
 """
 TROUBLE = """
 import os, signal, warnings
@@ -113,7 +127,7 @@ def test_failures_warnings_and_killed_processes_are_reported(tmp_path: Path) -> 
 
 
 def test_after_the_first_failure_no_further_file_is_started_if_requested(tmp_path: Path) -> None:
-    (tmp_path / "test_0.py").write_text("def test_fails():\n    assert False\n")
+    (tmp_path / "test_0.py").write_text(FAILS)
     (tmp_path / "test_1.py").write_text(WAITS)
     for number in range(2, 6):
         (tmp_path / f"test_{number}.py").write_text("def test_passes():\n    pass\n")
