@@ -13,7 +13,7 @@ def train(run: TrainingRun, num_rollout: int) -> None:
     run.evaluate_before(rollout_id)
     while rollout_id < num_rollout:
         try:
-            run.step_aside()
+            run.offload_trainers()
             version = run.request(rollout_id)
             run.wait(version)
             run.train(version)

@@ -25,12 +25,12 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
     return between.join(text for text in texts if isinstance(text, str))
 
 
-def said_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
+def user_texts_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
     """Returns the texts of the user's messages, oldest first."""
     return [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
 
 
-def last_said(messages: Sequence[Mapping[str, object]]) -> str:
+def last_user_text(messages: Sequence[Mapping[str, object]]) -> str:
     """Returns the text of the user's newest message; "" if there is none."""
     newest = next((message for message in reversed(messages) if message.get("role") == "user"), None)
     return text_of(newest, LINE_BREAK) if newest else ""

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import orjson
 
-from openclaw.common.messages import said_in, text_of
+from openclaw.common.messages import text_of, user_texts_in
 from openclaw.common.pictures import Picture, parts_of
 from openclaw.common.wish_themes import gives_way
 from openclaw.engine.adapters import Adapter
@@ -447,7 +447,7 @@ def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[s
     Omitted are preferences that a user message states verbatim, and those that a user message overrides by asking for
     another form.
     """
-    user_texts = said_in(messages)
+    user_texts = user_texts_in(messages)
     unstated = [wish for wish in wishes if not any(wish in text for text in user_texts)]
     return [wish for wish in unstated if not gives_way(wish, *user_texts[-_LOOKED_AT:])]
 
@@ -458,7 +458,7 @@ def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[M
     This requires that all preferences in the turn's prompt are still remembered, and that the `new` messages override
     none of them.
     """
-    in_prompt, user_texts = turn.memory or (), said_in(new)
+    in_prompt, user_texts = turn.memory or (), user_texts_in(new)
     return set(in_prompt) <= set(wishes or ()) and not any(gives_way(wish, *user_texts) for wish in in_prompt)
 
 

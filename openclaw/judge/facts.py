@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from openclaw.common.messages import LINE_BREAK, said_in, text_of
+from openclaw.common.messages import LINE_BREAK, text_of, user_texts_in
 from openclaw.judge.questions import bounded, question_about
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
 from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result
@@ -71,7 +71,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None =
 
 def words_behind(turn: Turn) -> str | None:
     """Returns people's messages after the answer; None if only tools answered."""
-    texts = said_in(turn.next_state or [])
+    texts = user_texts_in(turn.next_state or [])
     return "\n".join(texts) if texts else None
 
 

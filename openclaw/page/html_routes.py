@@ -16,6 +16,7 @@ from openclaw.http.browser import HEADERS, check_reader
 from openclaw.page.html import STATIC, page
 from openclaw.page.notices import notices_of
 from openclaw.page.versions import difference, on_disk, openings, versions
+from openclaw.versions.comparison import relation
 from openclaw.views.learning import learning, table
 from openclaw.views.lessons import lessons
 from openclaw.views.now import now
@@ -176,6 +177,7 @@ async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Res
         "a": a,
         "b": b,
         "found": comparison,
+        "relation": relation(a, b, comparison["common"]),
         "prompts": asked,
         "known": (await versions(request))["versions"],
     }

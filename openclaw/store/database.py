@@ -91,7 +91,7 @@ class Database:
         self._writing = self.engine.execution_options(openclaw_write=True)
         self._local = threading.local()
         with self.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             prepare_schema(connection)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Database:
             yield connection
 
 
-def take_turns(connection: Connection) -> None:
+def lock_transaction(connection: Connection) -> None:
     """Takes an exclusive lock for the rest of this transaction. SQLite needs none: it runs one write transaction at a
     time."""
     if connection.dialect.name == "postgresql":

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete,
 
 from openclaw.errors import StoreError
 from openclaw.store import copies, schema
-from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.database import Database, lock_transaction, slices
 from openclaw.store.pictures import delete_of
 from openclaw.store.rights import of_person
 from openclaw.types import USER_JUDGE, SampleState, TurnState
@@ -49,7 +49,7 @@ class Deletion:
         """
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             deleted = self._delete(connection, turn.session_id == session_id)
             sessions = delete(schema.session).where(session.id == session_id)
             deleted["sessions"] = connection.execute(sessions).rowcount
@@ -62,7 +62,7 @@ class Deletion:
         """
         session, turn = schema.session.c, schema.turn.c
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             # also if there are no rows: a process may have been killed between deleting and wiping them
             self._database.wipe_pages()
             deleted = self._delete(connection, of_person(person))
@@ -93,7 +93,7 @@ class Deletion:
         total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
         while True:
             with self._database.transaction() as connection:
-                take_turns(connection)
+                lock_transaction(connection)
                 ids = list(connection.scalars(_old_turns(before)))
                 deleted = self._delete(connection, schema.turn.c.id.in_(ids))
                 deleted["sessions"] = connection.execute(_empty_sessions(before)).rowcount

@@ -17,10 +17,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, delete, func, insert, or_, select, update
 
-from openclaw.common.messages import last_said
+from openclaw.common.messages import last_user_text
 from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
-from openclaw.store.database import Database, take_turns
+from openclaw.store.database import Database, lock_transaction
 from openclaw.store.deletion import delete_wishes
 from openclaw.store.people import is_of, others_than
 from openclaw.store.policies import is_of_trainer, is_wish_of_trainer
@@ -211,7 +211,7 @@ class MemoryTable:
             ).first()
             if row is None:
                 return False
-            take_turns(connection)
+            lock_transaction(connection)
             self._database.wipe_pages()
             turn_ids = {row.turn_id, *_turns_asking_for(connection, row.person, unpack_json(row.text), asker)}
             delete_wishes(connection, sorted(turn_ids))
@@ -335,7 +335,7 @@ def request_of(connection: Connection, turn_id: str) -> str:
         parent = connection.scalar(select(turn.parent_id).where(turn.id == turn_id))
         if parent is None or not _was_complained_about(connection, parent):
             packed = connection.scalar(select(body.messages).where(body.turn_id == turn_id))
-            return last_said(unpack_json(packed)) if packed else ""
+            return last_user_text(unpack_json(packed)) if packed else ""
         turn_id = parent
     return ""
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 from openclaw.common.pictures import Picture
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.database import Database, lock_transaction, slices
 from openclaw.types import NewTurn, Turn
 
 
@@ -53,7 +53,7 @@ def keep(connection: Connection, turn: NewTurn, pictures: Mapping[str, Picture])
     names = {one.sha256 for one in turn.pictures}
     if not names:
         return
-    take_turns(connection)  # or a deletion could remove a picture that this turn begins to use
+    lock_transaction(connection)  # or a deletion could remove a picture that this turn begins to use
     stored = set(
         connection.scalars(select(schema.picture.c.sha256).where(schema.picture.c.sha256.in_(names)))
     )

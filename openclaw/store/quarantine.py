@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Connection, select, update
 
 from openclaw.store import schema
-from openclaw.store.database import Database, take_turns
+from openclaw.store.database import Database, lock_transaction
 from openclaw.types import DEFAULT_TRAINER, SampleState
 
 DELETED = "quarantine_deleted"
@@ -60,7 +60,7 @@ class QuarantineTable:
         if version is not None:
             trained = trained.where(training.version == version)
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             condition = (sample.state == str(SampleState.QUARANTINED)) & sample.id.in_(trained)
             return connection.execute(update(schema.sample).where(condition).values(values)).rowcount
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, up
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.database import Database, lock_transaction, slices
 from openclaw.store.people import others_than
 from openclaw.store.pictures import urls_of
 from openclaw.store.policies import is_sample_of_trainer
@@ -82,7 +82,7 @@ class SampleTable:
         """
         sample = schema.sample.c
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             conditions = _of_lease(trainer, rollout_id)
             ids = list(
                 connection.scalars(
@@ -125,13 +125,13 @@ class SampleTable:
         as another version.
         """
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             return commit(connection, rollout_id, version, trainer)
 
     def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
         """Releases all leases of the trainer, except that of one rollout. Returns the number of released samples."""
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             return release(connection, except_rollout_id, trainer)
 
     def drop_stale(self, oldest_version: int, trainer: str = DEFAULT_TRAINER) -> int:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, RowMapping, Select, case, delete, func, inser
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.database import Database, lock_transaction, slices
 from openclaw.store.quarantine import REJECTED, UNDONE, quarantine
 from openclaw.store.rows import pack_json, unpack_json
 from openclaw.store.samples import commit, release
@@ -115,7 +115,7 @@ class VersionTable:
             StoreError: the number is already used by another version.
         """
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             known = _stored(connection, trainer, version)
             if known is None:
                 row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}
@@ -156,7 +156,7 @@ class VersionTable:
             StoreError: the version was never live.
         """
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             known = _stored(connection, trainer, version)
             if known is None or known["activated_at"] is None:
                 raise StoreError(f"version {version} of {trainer} was never live and cannot be restored")
@@ -183,7 +183,7 @@ class VersionTable:
         no_lease = {"trainer": None, "rollout_id": None, "trained_version": None}
         ready = {**no_lease, "state": str(SampleState.READY), "reason": None}
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             self._database.wipe_log()
             connection.execute(update(schema.sample).where(or_(used, quarantined)).values(ready))
             connection.execute(delete(training).where(training.c.trainer == trainer))
@@ -258,7 +258,7 @@ class VersionTable:
         """
         table, sample, now = schema.weight_version, schema.sample.c, time.time()
         with self._database.transaction() as connection:
-            take_turns(connection)
+            lock_transaction(connection)
             condition = (table.c.trainer == trainer) & (table.c.version == version)
             status = connection.scalar(select(table.c.status).where(condition))
             if status not in (None, str(VersionStatus.REJECTED)):

@@ -54,12 +54,22 @@ def _lineage(parents: dict[int, int | None], number: int) -> list[int]:
     return lineage[::-1]
 
 
+def relation(a: int, b: int, common: int | None) -> str:
+    """Returns how two versions are related. `common`: their newest common ancestor, None if there is none."""
+    if common is None:
+        return "no common ancestor is recorded"
+    if a == b:
+        return "the same version"
+    if common in (a, b):
+        return f"{b if common == a else a} descends from {common}"
+    return f"both descend from {common}"
+
+
 def as_text(comparison: dict[str, Any]) -> str:
     """Returns text for a terminal: the differences, then every prompt with both answers."""
     a, b = comparison["a"]["version"], comparison["b"]["version"]
-    lines = [
-        f"{a} ({comparison['a']['status']}) and {b} ({comparison['b']['status']}); both come from {comparison['common']}"
-    ]
+    status_a, status_b = comparison["a"]["status"], comparison["b"]["status"]
+    lines = [f"version {a} ({status_a}), version {b} ({status_b}): {relation(a, b, comparison['common'])}"]
     for name, number in (("only_a", a), ("only_b", b)):
         for one in comparison[name]:
             counts = f"{one['turns']} turns, {one['good']} good, {one['bad']} bad"

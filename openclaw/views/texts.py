@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.common.messages import LINE_BREAK, said_in, text_of
+from openclaw.common.messages import LINE_BREAK, text_of, user_texts_in
 from openclaw.common.visible import visible
 from openclaw.types import Message
 
@@ -47,6 +47,6 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 def preview(messages: list[Message]) -> str:
     """Returns the first user message of a request on one line, shortened to 120 characters."""
-    texts = said_in(messages)
+    texts = user_texts_in(messages)
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

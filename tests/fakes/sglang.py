@@ -62,7 +62,7 @@ class FakeSGLang:
         post = {
             "/generate": self.generate,
             "/pause_generation": self.pause,
-            "/continue_generation": self.go_on,
+            "/continue_generation": self.continue_generation,
             "/update_weights_from_disk": self.update,
             "/weights_checker": self.digests,
             "/release_memory_occupation": self.release,
@@ -94,7 +94,7 @@ class FakeSGLang:
         self.paused = True
         return JSONResponse({"status": "ok"})
 
-    async def go_on(self, request: Request) -> Response:
+    async def continue_generation(self, request: Request) -> Response:
         if self.paused:
             self.calls.append("continue")
         self.paused = False

@@ -16,7 +16,7 @@ def reply(problem: Problem, manner: str) -> str:
 
 
 def test_a_good_reply_is_thanked_and_the_session_ends() -> None:
-    session = ScriptedUser(seed=1, go_on=0.0).session()
+    session = ScriptedUser(seed=1, continue_probability=0.0).session()
     assert session.problem.text in session.opening
     message = session.next_message(reply(session.problem, "prose"))
     assert message in wordings.THANKS["train"] + wordings.THANKS["test"]
@@ -37,7 +37,7 @@ def test_after_two_different_complaints_the_student_stops_at_the_third_formatted
 
 
 def test_a_student_continues_with_the_next_problem_after_thanks() -> None:
-    session = ScriptedUser(seed=3, go_on=0.99).session()
+    session = ScriptedUser(seed=3, continue_probability=0.99).session()
     first = session.problem
     session.next_message(reply(first, "prose"))
     message = session.next_message("You're welcome!")

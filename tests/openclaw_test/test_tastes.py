@@ -129,7 +129,7 @@ def test_a_person_of_each_taste_complains_until_satisfied(name: str) -> None:
     replies = dict.fromkeys(("student", "TA", "own words"), PROSE)
     replies |= {"teacher": f"Great question! {PROSE}", "dasher": DASHES, "brief": SHORT, "counter": "17"}
     replies["cheerful lister"] = f"{LIST}\n\nYou can do this!"
-    session = ScriptedUser(3, taste=BY_NAME[name], go_on=0.0).session()
+    session = ScriptedUser(3, taste=BY_NAME[name], continue_probability=0.0).session()
     session.problem = APPLES
     assert session.next_message("**Solution**\n\n1. **Add:** 12 + 5 = 17") is not None
     assert session.satisfied_at_once is False

@@ -129,7 +129,7 @@ def test_a_short_fault_benchmark_fills_its_table_without_losses(loop: Loop, tmp_
     kills = summary(kill_batches(tmp_path)) | many_kills.compare(loop, tmp_path)
     assert kills["refused"] == kills["lost"] == kills["doubled"] == kills["trained_twice"] == 0
     fault_table.note(tmp_path, "many_kills", kills)
-    odd = fuzzing.go_on(tmp_path, requests=400, minutes=1.0)
+    odd = fuzzing.resume(tmp_path, requests=400, minutes=1.0)
     assert odd["failed"] == 0 and not fault_table.stays_behind(odd["growth"])
     table = fault_table.table(tmp_path)
     for what in ("gateway killed", "engine killed", "kills (", "fuzzed requests"):

@@ -31,7 +31,7 @@ class ListSession(Session):
     """A conversation whose question asks for a list; one problem."""
 
     def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng, LISTED, "train", max_tries=3, go_on=0.0)
+        super().__init__(rng, LISTED, "train", max_tries=3, continue_probability=0.0)
         self._words = wordings()["search"]["list"]
         self.opening = f"{self.opening} {rng.choice(self._words['asked'])}"
 

@@ -56,13 +56,18 @@ class Session:
     """One conversation; `attempts` holds all replies judged so far."""
 
     def __init__(
-        self, rng: random.Random, taste: Taste, split: ProblemSplit, max_tries: int, go_on: float
+        self,
+        rng: random.Random,
+        taste: Taste,
+        split: ProblemSplit,
+        max_tries: int,
+        continue_probability: float,
     ) -> None:
         self._rng = rng
         self._taste = taste
         self._split: ProblemSplit = split
         self._max_tries = max_tries
-        self._go_on = go_on
+        self._continue_probability = continue_probability
         self._tries = 0
         self._thanked = False
         self._complaints: set[str] = set()
@@ -87,7 +92,7 @@ class Session:
         return self._complain(flaws) if self._tries < self._max_tries else None
 
     def _after_thanks(self) -> str | None:
-        if self._rng.random() >= self._go_on:
+        if self._rng.random() >= self._continue_probability:
             return None
         self._thanked, self._tries = False, 0
         self.problem, text = self._new_problem()
@@ -105,26 +110,26 @@ class Session:
 
 class ScriptedUser:
     """A person, by default the student, whose sessions are drawn from `seed`. `max_tries`: replies to a problem
-    before giving up; `go_on`: probability of one more problem after thanks; `split`: which problems to bring."""
+    before giving up; `continue_probability`: of one more problem after thanks; `split`: which problems to bring."""
 
     def __init__(
         self,
         seed: int,
         max_tries: int = 3,
-        go_on: float = 0.2,
+        continue_probability: float = 0.2,
         split: ProblemSplit = "train",
         taste: Taste = STUDENT,
     ) -> None:
-        if max_tries < 1 or not 0 <= go_on < 1:
-            raise ValueError("max_tries must be 1 or more and go_on in [0, 1)")
+        if max_tries < 1 or not 0 <= continue_probability < 1:
+            raise ValueError("max_tries must be 1 or more and continue_probability in [0, 1)")
         name = "user" if taste is STUDENT else taste.name
         self._rng = random.Random(f"scripted {name} {seed}")
         self._taste = taste
         self._max_tries = max_tries
-        self._go_on = go_on
+        self._continue_probability = continue_probability
         self._split: ProblemSplit = split
 
     def session(self) -> Session:
         """Returns the next session; it has its own random stream, so sessions can run concurrently."""
         rng = random.Random(self._rng.getrandbits(64))
-        return Session(rng, self._taste, self._split, self._max_tries, self._go_on)
+        return Session(rng, self._taste, self._split, self._max_tries, self._continue_probability)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 
-from openclaw.common.messages import last_said
+from openclaw.common.messages import last_user_text
 from openclaw.errors import JudgeError
 from openclaw.judge.backends.http import JudgeUnavailable
 from openclaw.judge.backends.prompts import Asked, Prompt, PromptSet
@@ -63,7 +63,7 @@ class ModelBackend(ABC):
     async def _votes(
         self, prompt: Prompt, read: Callable[[Reply, str], Vote], question: JudgeQuestion, m: int
     ) -> list[Vote]:
-        shown = [last_said(question.messages), question.role, question.response, question.next_text]
+        shown = [last_user_text(question.messages), question.role, question.response, question.next_text]
         key = hashlib.blake2b(json.dumps([prompt.name, m, *shown]).encode(), digest_size=16).digest()
         known = self._cache.get(key)
         if known is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from openclaw.common.messages import last_said
+from openclaw.common.messages import last_user_text
 from openclaw.errors import ConfigError
 from openclaw.judge.backends.votes import HINT_END, HINT_START, marked
 from openclaw.judge.questions import JudgeQuestion
@@ -63,7 +63,7 @@ class Prompt:
         """Returns the chat messages of a question. The middle of a request, response or next state with more than
         `longest` characters is omitted. `mark`: the random word of this request."""
         values = {
-            "request": defused(shorten(last_said(question.messages), longest)) or "(not known)",
+            "request": defused(shorten(last_user_text(question.messages), longest)) or "(not known)",
             "response": defused(shorten(question.response, longest)),
             "next_state": defused(shorten(question.next_text, longest)),
             "role": question.role,
@@ -95,7 +95,7 @@ class Asked:
     @property
     def longest_text(self) -> int:
         """Returns the number of characters of the longest text."""
-        shown = (last_said(self.question.messages), self.question.response, self.question.next_text)
+        shown = (last_user_text(self.question.messages), self.question.response, self.question.next_text)
         return max(map(len, shown))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import get_args
 
-from openclaw.common.messages import last_said, said_in
+from openclaw.common.messages import last_user_text, user_texts_in
 from openclaw.common.plain_sentences import Pole, plain_sentences
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.reader.channel import Reading
@@ -51,7 +51,7 @@ class ReadingBackend(RulesBackend):
     async def _vote(self, question: JudgeQuestion) -> tuple[Vote, Reading | None]:
         """Returns the vote, and the model's classification if it is confident."""
         vote = vote_by_rules(question)
-        comment = "\n".join(said_in(question.next_state)).strip()
+        comment = "\n".join(user_texts_in(question.next_state)).strip()
         is_by_tone = vote.text.startswith(BY_TONE)
         is_known_praise = vote.score == 1 and not is_by_tone
         if not comment or is_known_praise or _language(question) != EXAMPLES_IN:
@@ -74,8 +74,8 @@ def _sentence(reading: Reading) -> str:
 def _said_before(question: JudgeQuestion) -> str:
     """Returns the user's comment on the previous answer; "" for the first answer."""
     roles = [message.get("role") for message in question.messages]
-    return bounded(last_said(question.messages)) if "assistant" in roles else ""
+    return bounded(last_user_text(question.messages)) if "assistant" in roles else ""
 
 
 def _language(question: JudgeQuestion) -> str:
-    return language_of("\n".join(said_in(question.next_state)), last_said(question.messages))
+    return language_of("\n".join(user_texts_in(question.next_state)), last_user_text(question.messages))

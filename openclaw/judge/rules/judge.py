@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from openclaw.common.messages import LINE_BREAK, last_said, text_of
+from openclaw.common.messages import LINE_BREAK, last_user_text, text_of
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.advice import takes_back, wish_for_form
 from openclaw.judge.rules.chinese import read_chinese_feedback
@@ -191,7 +191,7 @@ def _feedback(comment: str, conversation: str) -> tuple[int, str]:
 
 
 def _last_request(messages: list[Message]) -> str:
-    return bounded(last_said(messages))
+    return bounded(last_user_text(messages))
 
 
 def is_repeated(request: str, earlier: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from openclaw.common.messages import last_said, said_in
+from openclaw.common.messages import last_user_text, user_texts_in
 from openclaw.common.plain_sentences import plain_sentences
 from openclaw.judge.questions import JudgeQuestion, bounded
 from openclaw.judge.rules.judge import (
@@ -79,14 +79,16 @@ class SentenceBackend(RulesBackend):
         kind = self._head.bounds.form(reading, bounded(question.response))
         if not kind:
             return ""
-        language = language_of("\n".join(said_in(question.next_state)), last_said(question.messages))
+        language = language_of(
+            "\n".join(user_texts_in(question.next_state)), last_user_text(question.messages)
+        )
         return plain_sentences(POLES[kind], language)[0]
 
 
 def remark_of(question: JudgeQuestion, by_rules: Vote | None) -> Remark | None:
     """Returns the message to classify, with the rules' vote on it; None if there is none."""
-    text = "\n".join(said_in(question.next_state)).strip()
+    text = "\n".join(user_texts_in(question.next_state)).strip()
     if by_rules is None or by_rules.text == REPLY or len(text) > LONGEST_CHARACTERS:
         return None
-    request, answer = last_said(question.messages), bounded(question.response)
+    request, answer = last_user_text(question.messages), bounded(question.response)
     return Remark(text=text, request=request, answer=answer, rules=by_rules)

@@ -147,7 +147,7 @@ class Audit:
         """Returns whether the live version is being asked questions."""
         return self.running is not None and not self.running.done()
 
-    def make_way(self) -> None:
+    def interrupt(self) -> None:
         """Interrupts the audit for a candidate that needs the same engine, up to a number of consecutive
         times."""
         self.end_learning()

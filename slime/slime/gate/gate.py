@@ -16,7 +16,7 @@ from slime.gate.answers import AnswerCheck
 from slime.gate.audit import Audit
 from slime.gate.history import GateHistory
 from slime.gate.interruptible import STAGE as ORDER
-from slime.gate.interruptible import Tries, check_orders, told_of
+from slime.gate.interruptible import Tries, check_orders, rejection_details
 from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
 from slime.gate.limits import bad_change, bad_likelihood, is_near, largest_kl, too_few_right
 from slime.gate.trust_region import adapted_rate, shorten
@@ -205,7 +205,7 @@ class CandidateGate:
             near = is_near(measurements, self.args)
             due = self.history.suspect or self.is_due(near)
             if due or near or any(purpose(one) == WISH for one in self.compared):
-                self.audit.make_way()
+                self.audit.interrupt()
             self.answers.look(
                 self.compared, candidate.weights, live, engines, measurements, due or near, near
             )
@@ -303,7 +303,7 @@ class CandidateGate:
             stage=rejection.stage, reason=str(rejection), **rejection.measurements,
         )  # fmt: skip
         if (hook := load_hook(self.args, "on_weights_rejected_path")) is not None:
-            hook(self.args, candidate.rollout_id, weights.version, told_of(candidate, rejection))
+            hook(self.args, candidate.rollout_id, weights.version, rejection_details(candidate, rejection))
         if rejection.stage != ORDER:
             self.history.reject()
             self.history.suspect |= rejection.stage == ANSWERS

@@ -54,7 +54,7 @@ def check_orders(ordered: Ordered) -> None:
         raise OrderFirst(order)
 
 
-def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
+def rejection_details(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
     """Returns the arguments of the rejection hook."""
     return {
         "reason": str(rejection),

@@ -59,7 +59,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
     parts: Parts = {
         "processes": float(PROCESS * processes),
         "weights in transfer": float(ON_THEIR_WAY),
-        "offloaded by the trainer": offloaded + (steps_aside(trainer) if use.offload_train else 0.0),
+        "offloaded by the trainer": offloaded + (offloaded_bytes(trainer) if use.offload_train else 0.0),
         "earlier trainer states": 2.0 * state if use.gate else 0.0,
         "checkpoint being saved": float(state) if use.async_save else 0.0,
         "shared memory": 3.0 * model if use.shared else 0.0,
@@ -69,7 +69,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
     return {name: size for name, size in parts.items() if size}
 
 
-def steps_aside(trainer: TrainerMemory) -> float:
+def offloaded_bytes(trainer: TrainerMemory) -> float:
     """Returns bytes that all ranks move off the GPUs while engines use them; 0 if they are in CPU memory anyway."""
     if trainer.cpu_offload:
         return 0.0

@@ -89,9 +89,9 @@ class Supervisor:
             return self.run_drivers()
         finally:
             if self.must_end():
-                say(f"stopping all processes of this run; the same command resumes {self.run_dir}")
+                report(f"stopping all processes of this run; the same command resumes {self.run_dir}")
             if (rented := usage.summary(self.run_dir)) is not None:
-                say(f"used at the rented service: {rented}")
+                report(f"used at the rented service: {rented}")
             (self.stopper or stop_in_a_session_of_its_own(self.run_dir)).wait()
 
     def run_drivers(self) -> int:
@@ -106,7 +106,7 @@ class Supervisor:
             if status == CLUSTER_ERROR_STATUS and not lived:
                 return CONFIG_ERROR_STATUS
             if status == CLUSTER_ERROR_STATUS:
-                say(
+                report(
                     f"the cluster is not complete; trying again in {self.cluster_retry:g} s (servers keep running)"
                 )
                 self.pause(self.cluster_retry)
@@ -115,14 +115,14 @@ class Supervisor:
             failed = status > 0 and not has_started(self.run_dir)
             self.failed_starts = self.failed_starts + 1 if failed else 0
             if self.failed_starts >= FAILED_STARTS:
-                say(
+                report(
                     f"the driver failed {FAILED_STARTS} times in a row during its start (reasons above): giving up"
                 )
                 return 1
             if self.too_many_deaths():
-                say(f"the driver died {len(self.deaths)} times in {WINDOW:g} s: giving up")
+                report(f"the driver died {len(self.deaths)} times in {WINDOW:g} s: giving up")
                 return 1
-            say(f"the driver ended with status {status}; starting it again (servers keep running)")
+            report(f"the driver ended with status {status}; starting it again (servers keep running)")
             self.pause(BACKOFF * 2 ** max(self.failed_starts - 1, 0))
 
     def pause(self, seconds: float) -> None:
@@ -172,7 +172,7 @@ class Supervisor:
             # process still exit
             limit = max(limit, grace_of(self.run_dir, driver.pid))
             if time.monotonic() - began > limit:
-                say(f"the driver did not end within {limit:g} s: it is killed")
+                report(f"the driver did not end within {limit:g} s: it is killed")
                 return
             time.sleep(0.05)
 
@@ -251,7 +251,7 @@ def stop_everything(run_dir: Path) -> None:
 def stop_elsewhere(run_dir: Path) -> None:
     """Ends the engines on other machines; reports machines that do not answer."""
     for machine in nodes.stop_everywhere(run_dir):
-        say(f"{machine} does not answer: its engines stop by themselves within {nodes.LEASE_SECONDS:g} s")
+        report(f"{machine} does not answer: its engines stop by themselves within {nodes.LEASE_SECONDS:g} s")
 
 
 def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
@@ -281,7 +281,7 @@ def holder_of(run_dir: Path) -> int | None:
         return None
 
 
-def say(message: str) -> None:
+def report(message: str) -> None:
     """Prints to standard error. A closed terminal must not keep the supervisor from stopping a run."""
     with contextlib.suppress(OSError):
         print(f"supervisor: {message}", file=sys.stderr, flush=True)
@@ -328,7 +328,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stop_everything(run_dir)
             return 0
     except ConfigError as error:
-        say(str(error))
+        report(str(error))
         return CONFIG_ERROR_STATUS
 
 

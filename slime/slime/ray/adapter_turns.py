@@ -30,7 +30,7 @@ class AdapterTurns:
                 raise CheckpointError(f"--adapter-parent: {error}") from error
         self.trainer, self.untrained = trainer, KeptState(trainer)
 
-    def take_up(self, save: str, checkpoint: str | None) -> None:
+    def load_adapter(self, save: str, checkpoint: str | None) -> None:
         """Loads another adapter into the trainer: from a checkpoint, or a new one (None).
 
         State of the previous adapter that is not in a checkpoint is lost.

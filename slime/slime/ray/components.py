@@ -102,24 +102,24 @@ class RunComponents:
         self.nodes.wait_ready()
         self.external.wait_ready()
 
-    def take_turns(self, turn: str) -> None:
+    def give_gpus_to(self, user: str) -> None:
         """With --colocate: gives the GPU memory to "engines" or "trainers"; no-op if they have it."""
         if self.args.offload_rollout:
-            logger.info("the GPU memory is now used by the %s", turn)
-            if turn == "trainers":
+            logger.info("the GPU memory is now used by the %s", user)
+            if user == "trainers":
                 self.publisher.release_engines()
             else:
                 self.publisher.resume_engines()
-        if self.args.offload_train and self.trainers is not None and turn == "trainers":
+        if self.args.offload_train and self.trainers is not None and user == "trainers":
             self.trainers.wake_up()
 
-    def make_way(self) -> None:
+    def release_gpus(self) -> None:
         """Called after weights are written: moves trainers off the GPUs, then lets engines use their memory
         again."""
-        self.step_aside()
-        self.take_turns("engines")
+        self.offload_trainers()
+        self.give_gpus_to("engines")
 
-    def step_aside(self) -> None:
+    def offload_trainers(self) -> None:
         """With --offload-train: moves trainers off the GPUs until the next batch is complete."""
         if self.args.offload_train and self.trainers is not None:
             self.trainers.sleep()

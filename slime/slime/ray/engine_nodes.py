@@ -302,7 +302,7 @@ class EngineNodes:
         else:
             path.unlink(missing_ok=True)
 
-    def look_around(self) -> None:
+    def check_machines(self) -> None:
         """Checks periodically which machines are lost and which have joined again."""
         if not self.nodes or time.monotonic() - self.looked < LOOK_INTERVAL:
             return
@@ -310,11 +310,11 @@ class EngineNodes:
         alive = alive_nodes()
         for node in self.nodes:
             if not node.lost and node.node_id not in alive:
-                self.lose(node)
+                self.mark_lost(node)
             elif node.lost and time.monotonic() >= node.retry_at:
-                self.find_again(node, alive)
+                self.restart_engines(node, alive)
             elif node.starting is not None:
-                self.take_up(node)
+                self.finish_restart(node)
             elif not node.facts.sees_run and node.serves:
                 try:
                     self.bring_up_to_date(node.controls)
@@ -323,7 +323,7 @@ class EngineNodes:
                         "the engines on %s have not loaded the live weights yet: %s", node.address, error
                     )
 
-    def lose(self, node: EngineNode) -> None:
+    def mark_lost(self, node: EngineNode) -> None:
         node.lost, node.starting = True, None
         self.register()
         logger.warning(
@@ -332,7 +332,7 @@ class EngineNodes:
             ", ".join(node.engines),
         )
 
-    def find_again(self, node: EngineNode, alive: Mapping[str, Mapping[str, Any]]) -> None:
+    def restart_engines(self, node: EngineNode, alive: Mapping[str, Mapping[str, Any]]) -> None:
         """Starts the engines of a machine that has joined again."""
         taken = {one.node_id for one in self.nodes if not one.lost} | {self.placement.here}
         back = [
@@ -355,7 +355,7 @@ class EngineNodes:
         node.starting = node.actor.wait_ready.remote()
         logger.warning("machine %s has joined again: restarting its engines", node.address)
 
-    def take_up(self, node: EngineNode) -> None:
+    def finish_restart(self, node: EngineNode) -> None:
         """Updates restarted engines to the live weights, then routes requests to them."""
         if not ray.wait([node.starting], timeout=0)[0]:
             return

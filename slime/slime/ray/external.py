@@ -96,7 +96,7 @@ class ExternalEngines:
             logger.warning("%s responds again", url)
         self.unreachable = missing
 
-    def look_around(self) -> None:
+    def check_engines(self) -> None:
         """Checks periodically which engines are unreachable, and updates those that are back with outdated weights."""
         live = read_live(self.run_dir)
         if not self.controls or live is None or time.monotonic() - self.looked < LOOK_INTERVAL:

@@ -98,7 +98,7 @@ class AdapterPublisher(Publisher):
         """Returns the last trained rollout, even if its version was undone later; -1 if none."""
         return max(checkpoints.newest_rollout(self.save_dir), self.orders.trained)
 
-    def go_on(self) -> None:
+    def serve_checkpoint(self) -> None:
         """Makes the version of the newest checkpoint live after a start. Raises like `WeightUpdate.publish`."""
         folder = self.checkpoint
         if folder is None:
@@ -194,17 +194,17 @@ class AdapterTable:
         """Returns the last rollout that was trained for any adapter; -1 if none."""
         return max((self.of(name).trained for name in self.names), default=-1)
 
-    def go_on(self) -> None:
+    def serve_checkpoints(self) -> None:
         """Makes every adapter with a checkpoint live; called after a start."""
         for name in self.names:
-            self.of(name).go_on()
+            self.of(name).serve_checkpoint()
 
-    def take_up(self, trainers: TrainGroup, name: str, rollout_id: int) -> AdapterPublisher:
+    def load(self, trainers: TrainGroup, name: str, rollout_id: int) -> AdapterPublisher:
         """Loads the live state of an adapter into the trainer. Raises TrainerDied."""
         publisher = self.of(name)
         if self.held is not publisher:
             self.held = None
-            trainers.take_up(publisher.save_dir, publisher.checkpoint)
+            trainers.load_adapter(publisher.save_dir, publisher.checkpoint)
             publisher.begin_or_resume(trainers, rollout_id)
             self.held = publisher
         return publisher
@@ -222,7 +222,7 @@ class AdapterTable:
         publisher = self.of(name)
         if self.held is publisher:
             self.held = None
-            trainers.take_up(publisher.save_dir, None)
+            trainers.load_adapter(publisher.save_dir, None)
             if self.args.gate:
                 trainers.keep_state()
         publisher.forget(rollout_id)
@@ -249,7 +249,7 @@ class AdapterTable:
                 order, None, f"{order.action} is not supported for an adapter: use rollback"
             )
             return False
-        return execute_order(self.take_up(trainers, name, rollout_id), trainers, rollout_id)
+        return execute_order(self.load(trainers, name, rollout_id), trainers, rollout_id)
 
 
 def _empty(folder: Path, kept: Path | None) -> None:

@@ -21,7 +21,7 @@ def publish(
     publisher: Publisher,
     trainers: TrainGroup,
     version: VersionInFlight,
-    make_way: Callable[[], None],
+    release_gpus: Callable[[], None],
     now: bool = False,
 ) -> None:
     """Exports the trainer's weights if an update or checkpoint is due, and starts making them live.
@@ -33,13 +33,13 @@ def publish(
 
     Args:
         version: the previous version is settled. Its metrics get the version number and duration.
-        make_way: called before any request to an engine, when the weights are written or nothing is due.
+        release_gpus: called before any request to an engine, when the weights are written or nothing is due.
         now: publish and save even if neither is due.
     """
     due = now or publisher.save_due(version.rollout_id)
     if not due and not publisher.update_due(version.rollout_id):
         version.state = VersionState.HELD
-        make_way()
+        release_gpus()
         return
     began = time.monotonic()
     number, parent = publisher.numbers.next(publisher.newest), publisher.live.version
@@ -51,9 +51,9 @@ def publish(
     candidate = Candidate(weights, version.rollout_id, parent, metrics=dict(version.metrics))
     version.state = VersionState.EXAMINING
     if publisher.gate.on:
-        Examination(publisher, trainers, version, candidate, due, make_way, slot, whole).begin()
+        Examination(publisher, trainers, version, candidate, due, release_gpus, slot, whole).begin()
         return
-    make_way()
+    release_gpus()
     if due:
         publisher.save(trainers, candidate)
 
@@ -80,7 +80,7 @@ class Examination:
 
     Args:
         due: a checkpoint is due.
-        make_way: called before an engine is requested to load the candidate.
+        release_gpus: called before an engine is requested to load the candidate.
         slot: the candidate's slot in shared memory.
         whole: the candidate is a full model, not only an adapter.
 
@@ -95,7 +95,7 @@ class Examination:
     version: VersionInFlight
     candidate: Candidate
     due: bool
-    make_way: Callable[[], None]
+    release_gpus: Callable[[], None]
     slot: str | None
     whole: bool
     measurements: dict[str, float] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Examination:
         self.held, self.looked = time.monotonic() - self.began, 0.0
         if self.ahead and self.due:
             publisher.save(trainers, self.candidate, hold=True)
-        self.make_way()
+        self.release_gpus()
         self.version.go_live(self.go_live, self.finish)
         if not self.ahead:
             self.version.settle()
@@ -187,7 +187,7 @@ class Examination:
         publisher.newest = max(publisher.newest, weights.version)
         publisher.gate.reject(self.trainers, self.candidate, rejection)
         shutil.rmtree(weights.path, ignore_errors=True)
-        self.make_way()
+        self.release_gpus()
         if self.due:
             live = replace(self.candidate, weights=publisher.live, parent=publisher.live_parent)
             publisher.save(self.trainers, live)

@@ -104,11 +104,11 @@ class Publisher:
         """
         return self.gate_engines or ([] if self.args.offload_rollout else self.own_engines)
 
-    def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:
+    def restore(self, trainers: TrainGroup, state: TrainerState, release_gpus: Callable[[], None]) -> None:
         """Makes the weights that the trainer has loaded live.
 
         Args:
-            make_way: called when they are written, before any request to an engine.
+            release_gpus: called when they are written, before any request to an engine.
         """
         before = read_live(self.home)
         self.newest = max(state.version, 0 if before is None else before.version)
@@ -119,7 +119,7 @@ class Publisher:
             trainers.save(
                 -1, 0, None, self.live.path, wait=True
             )  # makes a rollback to the first weights possible
-        make_way()
+        release_gpus()
         self.switch(Candidate(self.live, state.rollout_id, state.parent, restored=True))
 
     def switch(
@@ -180,17 +180,17 @@ class Publisher:
         """Returns whether engines serve an adapter only, so that a checkpoint needs the full model from the trainer."""
         return is_adapter(Path(self.live.path))
 
-    def save_live(self, trainers: TrainGroup, rollout_id: int, make_way: Callable[[], None]) -> None:
+    def save_live(self, trainers: TrainGroup, rollout_id: int, release_gpus: Callable[[], None]) -> None:
         """Writes a checkpoint of the live version, which the trainer holds, after `rollout_id`; complete on return.
 
         Args:
-            make_way: called when the trainer has exported its weights.
+            release_gpus: called when the trainer has exported its weights.
         """
         model = self.live
         if self.serves_adapter:
             # a checkpoint contains the whole model
             model = self.files.export_whole_model(trainers, model.version)
-        make_way()
+        release_gpus()
         trainers.save(rollout_id, self.live.version, self.live_parent, model.path, wait=True)
         self.files.copy_for_others(model, rollout_id)
         if model is not self.live:

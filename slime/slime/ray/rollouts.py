@@ -82,9 +82,9 @@ class Rollouts:
         if record is not None:
             control.terminate(record, grace=0.0)
         self.start()
-        self.go_on_after(delivered)
+        self.resume_after(delivered)
 
-    def go_on_after(self, delivered: int) -> None:
+    def resume_after(self, delivered: int) -> None:
         """Restores the state of the data source after rollout `delivered`.
 
         Raises:
@@ -118,15 +118,15 @@ class Rollouts:
         began = time.monotonic()
         what = f"rollout {batch.rollout_id}"
 
-        def look_around() -> None:
+        def check_all() -> None:
             self.heartbeat.check()
             look()
 
         while True:
             try:
                 with self.final_errors():
-                    [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
-                self.keep_state(batch.rollout_id, look_around)
+                    [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, check_all)
+                self.keep_state(batch.rollout_id, check_all)
                 break
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
@@ -169,13 +169,13 @@ class Rollouts:
         """Returns the metrics of an evaluation. Calls `look` meanwhile. Raises WaitTimeout, TaskFailed,
         RayActorError, or what `look` raises."""
 
-        def look_around() -> None:
+        def check_all() -> None:
             self.heartbeat.check()
             look()
 
         answer = [self.manager.evaluate.remote(rollout_id)]
         what = f"the evaluation at rollout {rollout_id}"
-        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, look_around)[0]
+        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, check_all)[0]
         return metrics
 
 

@@ -151,7 +151,7 @@ class TrainingRun(RunComponents):
             return 0
         self.in_flight = None
         self.publisher = self.base
-        self.publisher.restore(self.trainers, state, self.make_way)
+        self.publisher.restore(self.trainers, state, self.release_gpus)
         if self.args.train_adapters is None:
             repin(self.publisher)
         if (order := left_over(self.publisher.orders)) is not None:
@@ -161,11 +161,11 @@ class TrainingRun(RunComponents):
             self.adapters = AdapterTable(self.args, self.base)
             trained = max(trained, self.adapters.trained)
             self.forget(trained)
-            self.adapters.go_on()
+            self.adapters.serve_checkpoints()
         self.progress.trained = self.progress.restored = trained
-        self.tracker.take_up(trained)
+        self.tracker.log_pending(trained)
         self.tracker.display.line(beginning(self.args, trained))
-        self.rollouts.go_on_after(trained)
+        self.rollouts.resume_after(trained)
         return trained + 1
 
     def request(self, rollout_id: int) -> VersionInFlight:
@@ -180,7 +180,7 @@ class TrainingRun(RunComponents):
             TrainerDied: the trainer was lost; it can be restarted before the batch is complete.
             TrainError: Ray failed, or rollouts fail permanently.
         """
-        look = partial(self.look_around, version)
+        look = partial(self.check_processes, version)
         while True:
             version.outdated = False
             self.tracker.at(version.rollout_id, f"waiting for rollout {version.rollout_id}")
@@ -214,10 +214,10 @@ class TrainingRun(RunComponents):
         self.watcher.check()
         if not self.busy:
             self.settle()
-            self.external.look_around()
-            self.nodes.look_around()
+            self.external.check_engines()
+            self.nodes.check_machines()
 
-    def look_around(self, awaited: VersionInFlight | None = None) -> None:
+    def check_processes(self, awaited: VersionInFlight | None = None) -> None:
         """Checks that all required processes are alive and carries out orders about versions; call it while waiting.
 
         Args:
@@ -288,12 +288,12 @@ class TrainingRun(RunComponents):
         self.tracker.at(trained, f"a checkpoint after rollout {trained}")
         held = version is not None and version.state is VersionState.HELD
         if held or self.publisher.serves_adapter:
-            self.take_turns("trainers")
+            self.give_gpus_to("trainers")
         if version is not None and held:
-            publish(self.publisher, self.trainers, version, self.make_way, now=True)
+            publish(self.publisher, self.trainers, version, self.release_gpus, now=True)
             self.settle()
         else:
-            self.publisher.save_live(self.trainers, trained, self.make_way)
+            self.publisher.save_live(self.trainers, trained, self.release_gpus)
         self.trainers.finish_save()
 
     def train(self, version: VersionInFlight) -> None:
@@ -310,8 +310,8 @@ class TrainingRun(RunComponents):
         version.state = VersionState.TRAINING
         self.tracker.at(rollout_id, f"training on rollout {rollout_id}")
         try:
-            self.take_turns("trainers")
-            self.take_up(version)
+            self.give_gpus_to("trainers")
+            self.load_adapter(version)
             trained = self.trainers.train(rollout_id, version.batch.samples)
             self.progress.failures = 0
         except TrainerDied:
@@ -326,7 +326,7 @@ class TrainingRun(RunComponents):
         version.metrics["perf/train_time"] = time.monotonic() - began
         self.progress.trained = rollout_id
 
-    def take_up(self, version: VersionInFlight) -> None:
+    def load_adapter(self, version: VersionInFlight) -> None:
         """Loads the adapter of the batch into the trainer; the next steps train that adapter.
 
         Raises:
@@ -339,7 +339,7 @@ class TrainingRun(RunComponents):
             raise DataError("the rollout function returned no adapter name for this batch")
         version.adapter = name
         self.settle()
-        self.publisher = self.adapters.take_up(self.trainers, name, version.rollout_id)
+        self.publisher = self.adapters.load(self.trainers, name, version.rollout_id)
 
     def publish(self, version: VersionInFlight, overlap: bool = False) -> None:
         """Makes a trained version live on every engine, and writes a checkpoint if one is due.
@@ -361,7 +361,7 @@ class TrainingRun(RunComponents):
             self.train(version)
         if self.trainers is not None:
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
-            publish(self.publisher, self.trainers, version, self.make_way)
+            publish(self.publisher, self.trainers, version, self.release_gpus)
         # no step trains on it again
         version.batch.release()
         version.row_pending = True

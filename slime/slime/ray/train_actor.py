@@ -136,11 +136,11 @@ class TrainActor:
     def return_to(self, checkpoint: str) -> None:
         self.trainer.return_to(checkpoint)
 
-    def take_up(self, save: str, checkpoint: str | None) -> None:
+    def load_adapter(self, save: str, checkpoint: str | None) -> None:
         """Trains another adapter from now on; state of the current one that is in no checkpoint is lost."""
         self.noted = self.kept = None
         assert self.turns is not None
-        self.turns.take_up(save, checkpoint)
+        self.turns.load_adapter(save, checkpoint)
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         from slime.gate.files import measure_files

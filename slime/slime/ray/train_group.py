@@ -120,11 +120,11 @@ class TrainGroup:
         action, limit = f"loading {checkpoint.name}", self.load_limit
         self.call("return_to", action, limit, str(checkpoint))
 
-    def take_up(self, save: Path, checkpoint: Path | None) -> None:
+    def load_adapter(self, save: Path, checkpoint: Path | None) -> None:
         """Makes every rank train another adapter from now on, with its own optimizer: from a checkpoint, or a new one
         (None). Its checkpoints are written to `save`."""
         action, limit = f"loading the adapter in {save}", self.load_limit
-        self.call("take_up", action, limit, str(save), None if checkpoint is None else str(checkpoint))
+        self.call("load_adapter", action, limit, str(save), None if checkpoint is None else str(checkpoint))
 
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""

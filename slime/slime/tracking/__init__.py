@@ -52,7 +52,7 @@ class Tracker:
         """Appends the pending row to the file in a separate write, when a driver ends."""
         self.pending.add_row(rollout_id, metrics)
 
-    def take_up(self, trained: int) -> None:
+    def log_pending(self, trained: int) -> None:
         """Logs the pending metrics of an earlier driver if the weights include their rollout (up to `trained`)."""
         left = self.pending.left()
         if left is not None and left[0] <= trained:

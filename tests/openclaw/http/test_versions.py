@@ -15,6 +15,7 @@ import pytest
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from openclaw.store import RolloutStore
 from openclaw.versions.__main__ import main
+from openclaw.versions.comparison import relation
 from slime.ray.version_orders import left_over
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 from tests.fakes.scripted_engine import FakeEngine
@@ -208,7 +209,35 @@ def test_two_versions_are_compared_by_the_changes_between_them(
     assert found["measurements"] == {"kl": [None, 0.02], "right": [None, 1.0]}
     assert two_on_disk.http.get("/admin/versions/diff?a=0&b=9").status_code == 404
     assert main(["--url", two_on_disk.url, "diff", "0", "2"]) == 0
-    assert "on the way to 2: version 1 learned from 0 turns" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("version 0 (superseded), version 2 (live): 2 descends from 0\n")
+    assert "on the way to 2: version 1 learned from 0 turns" in out
+
+
+def test_a_version_without_a_parent_is_compared(
+    start_gateway: StartGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start_gateway(run_dir=str(tmp_path))
+    store = RolloutStore(tmp_path / "buffer")
+    store.versions.weights_live(-1, 3, None, True, "/gone", "sum-3")
+    store.versions.weights_live(0, 7, None, True, "/gone", "sum-7")
+    store.close()
+    assert main(["--url", gateway.url, "diff", "3", "7"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(": no common ancestor is recorded")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "common", "words"),
+    [
+        (4, 6, 2, "both descend from 2"),
+        (4, 6, 4, "6 descends from 4"),
+        (6, 4, 4, "6 descends from 4"),
+        (4, 4, 4, "the same version"),
+        (4, 6, None, "no common ancestor is recorded"),
+    ],
+)
+def test_the_relation_of_two_versions(a: int, b: int, common: int | None, words: str) -> None:
+    assert relation(a, b, common) == words
 
 
 def test_two_versions_answer_the_same_prompts_for_comparison(

@@ -272,6 +272,7 @@ def test_a_version_is_pinned_and_two_are_compared(
     assert "Training continues." in browser.get(browser.post("/page/versions/pin").headers["location"]).text
     assert asked == [{"pin": 1}, {"pin": None}]
     view = browser.get("/page/versions/diff", params={"a": 1, "b": 2}).text
+    assert "version 2 live: 2 descends from 1." in view
     assert "On the way to version 2" in view and "what is 2+2?</textarea>" in view
     found = browser.post("/page/versions/diff", data={"a": "1", "b": "2", "prompts": "one?\r\n\r\ntwo?"}).text
     assert "1 says &lt;one?&gt;" in found and "2 says &lt;two?&gt;" in found

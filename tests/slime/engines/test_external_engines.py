@@ -80,7 +80,7 @@ def test_external_sglang_engines_are_updated_verified_and_restored_after_a_resta
     publish(engines, tmp_path, version(4, other_weights))
     assert [one.fake.version for one in both] == ["4", "4"]
     both[1].fake.__init__(model_path, plain_model)  # as after a restart by its operator
-    engines.look_around()
+    engines.check_engines()
     assert both[1].fake.version == "4" and both[1].fake.path == str(other_weights)
     assert both[0].fake.calls.count("update 4") == 1
 
@@ -129,14 +129,14 @@ def test_an_external_embedded_engine_serves_and_is_skipped_while_unreachable(
     publish(engines, tmp_path, version(1, other_weights))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    engines.look_around()
+    engines.check_engines()
     assert engines.unreachable == {process.url}
     again = embedded()
     deadline = time.monotonic() + 60
     while engines.missing():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    engines.look_around()
+    engines.check_engines()
     info = httpx.get(f"{process.url}/model_info", trust_env=False).json()
     assert (info["weight_version"], info["checksum"]) == ("1", version(1, other_weights).checksum)
     assert read_live(tmp_path) is not None and again.poll() is None

@@ -16,7 +16,7 @@ from slime.errors import ConfigError
 from slime.plan.__main__ import main
 from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, named_gpu, parse_gpus
-from slime.plan.host import PROCESS, HostUse, steps_aside
+from slime.plan.host import PROCESS, HostUse, offloaded_bytes
 from slime.plan.memory import (
     LOGIT_BLOCK,
     EngineMemory,
@@ -379,9 +379,9 @@ def test_host_memory_and_disk_are_counted_and_shortages_reported() -> None:
 def test_an_offloaded_trainer_includes_its_frozen_models() -> None:
     shape, small = read_shape("Qwen3-4B"), read_shape("Qwen3-0.6B")
     trainer = TrainerMemory(shape, gpus=4, tokens=8192, rows=1024, checkpointing=True)
-    assert steps_aside(trainer) == 12 * shape.parameters
-    assert steps_aside(replace(trainer, frozen=(small,))) == 12 * shape.parameters + 4 * small.parameters
-    assert steps_aside(replace(trainer, lora_rank=16)) > 4 * shape.parameters, "the base is there too"
-    assert steps_aside(replace(trainer, cpu_offload=True)) == 0
+    assert offloaded_bytes(trainer) == 12 * shape.parameters
+    assert offloaded_bytes(replace(trainer, frozen=(small,))) == 12 * shape.parameters + 4 * small.parameters
+    assert offloaded_bytes(replace(trainer, lora_rank=16)) > 4 * shape.parameters, "the base is there too"
+    assert offloaded_bytes(replace(trainer, cpu_offload=True)) == 0
     plan = MemoryPlan(named_gpu("H100"), 8, trainer, (), Batch(16, 8192), host=HostUse(offload_train=True))
     assert on_hosts(plan)[0]["offloaded by the trainer"] == 12 * shape.parameters

@@ -45,8 +45,8 @@ class Trainers:
     def __getattr__(self, name: str) -> Any:
         return lambda *words: self.calls.append((name, *words))
 
-    def taken_up(self) -> list[tuple[Any, ...]]:
-        found = [call[1:] for call in self.calls if call[0] == "take_up"]
+    def loaded(self) -> list[tuple[Any, ...]]:
+        found = [call[1:] for call in self.calls if call[0] == "load_adapter"]
         self.calls.clear()
         return found
 
@@ -106,26 +106,26 @@ def test_an_evicted_adapter_is_restored_from_its_checkpoint(
 ) -> None:
     trainers: Any = Trainers()
     folders = {name: Path(args.save) / "policies" / name for name in ("ada", "bob")}
-    first = table.take_up(trainers, "ada", 0)
-    assert trainers.taken_up() == [(folders["ada"], None)]
-    assert table.take_up(trainers, "ada", 1) is first and trainers.taken_up() == []
+    first = table.load(trainers, "ada", 0)
+    assert trainers.loaded() == [(folders["ada"], None)]
+    assert table.load(trainers, "ada", 1) is first and trainers.loaded() == []
     checkpoint = written("ada", 0, 1)
-    table.take_up(trainers, "bob", 1)
-    assert trainers.taken_up() == [(folders["bob"], None)]
-    assert table.take_up(trainers, "ada", 2) is first
-    assert trainers.taken_up() == [(folders["ada"], checkpoint)]
+    table.load(trainers, "bob", 1)
+    assert trainers.loaded() == [(folders["bob"], None)]
+    assert table.load(trainers, "ada", 2) is first
+    assert trainers.loaded() == [(folders["ada"], checkpoint)]
 
 
 def test_after_a_failed_load_a_trainer_has_no_adapter(table: AdapterTable) -> None:
     def fail(*words: object) -> None:
         raise RuntimeError
 
-    table.take_up(Trainers(), "ada", 0)  # type: ignore[arg-type]
+    table.load(Trainers(), "ada", 0)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
-        table.take_up(SimpleNamespace(take_up=fail), "bob", 0)  # type: ignore[arg-type]
+        table.load(SimpleNamespace(load_adapter=fail), "bob", 0)  # type: ignore[arg-type]
     trainers: Any = Trainers()
-    table.take_up(trainers, "ada", 0)
-    assert len(trainers.taken_up()) == 1
+    table.load(trainers, "ada", 0)
+    assert len(trainers.loaded()) == 1
 
 
 def test_after_a_kill_every_adapter_serves_its_checkpoint(
@@ -137,7 +137,7 @@ def test_after_a_kill_every_adapter_serves_its_checkpoint(
     written("bob", 2, 1)
     shutil.rmtree(Path(args.save) / "policies" / "bob" / "weights" / "v000001")
     again = AdapterTable(args, table.base)
-    again.go_on()
+    again.serve_checkpoints()
     assert again.trained == 3
     for name, version in (("ada", 2), ("bob", 1)):
         live = read_live(Path(args.run_dir) / "policies" / name)
@@ -164,7 +164,7 @@ def test_an_adapter_whose_first_step_was_rejected_starts_again_untrained(
     (folder / "meta.json").write_text(json.dumps(meta))
     make_latest(folder)
     again = AdapterTable(args, table.base)
-    again.go_on()
+    again.serve_checkpoints()
     assert again.trained == 0
     assert read_live(again.of("ada").home) is None, "the base answers"
     assert [(one.weights.version, one.rollout_id, one.restored) for one in announced] == [(0, 0, True)]
@@ -176,7 +176,7 @@ def test_a_rollback_of_one_adapter_keeps_the_others(table: AdapterTable, args: A
     first = written("ada", 0, 1)
     written("ada", 2, 2)
     written("bob", 1, 1)
-    table.go_on()
+    table.serve_checkpoints()
     ada = table.of("ada")
     for version in (1, 2):
         weights = artifact_folder(ada.files.weights_dir, version)
@@ -201,7 +201,7 @@ def test_an_order_that_cannot_be_carried_out_is_answered(
     table: AdapterTable, written: Any, action: str, version: int, message: str
 ) -> None:
     written("ada", 0, 1)
-    table.go_on()
+    table.serve_checkpoints()
     home = table.of("ada").home
     order = place(home, action, version)
     assert not table.execute_order(Trainers(), 0)  # type: ignore[arg-type]
@@ -264,21 +264,21 @@ def test_resetting_an_adapter_keeps_two_counters_and_changes_no_other(
     written("ada", 0, 1)
     written("bob", 1, 1)
     written("ada", 2, 2)
-    table.go_on()
+    table.serve_checkpoints()
     table.of("ada").numbers.next(1)
     bobs = kept_of(args, "bob")
-    first = table.take_up(trainers, "ada", 3)
+    first = table.load(trainers, "ada", 3)
     trainers.calls.clear()
     table.forget(trainers, "ada", 2)
-    assert trainers.taken_up() == [(first.save_dir, None)], "the trainer holds one that changes nothing"
+    assert trainers.loaded() == [(first.save_dir, None)], "the trainer holds one that changes nothing"
     assert kept_of(args, "ada") == {"version_counter.json", "version_state.json"}
     assert kept_of(args, "bob") == bobs and engine.names == ["bob"]
     assert told == [(2, 2, {"forgotten": True})]
     again = AdapterTable(args, base)
-    again.go_on()
+    again.serve_checkpoints()
     assert again.trained == 2, "rollouts are counted on"
     assert again.of("ada").checkpoint is None and again.of("ada").numbers.next() == 3
-    assert table.take_up(trainers, "ada", 3) is not first
+    assert table.load(trainers, "ada", 3) is not first
 
 
 def test_a_reset_adapter_is_unloaded_when_its_engine_responds_again(

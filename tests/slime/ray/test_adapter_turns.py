@@ -44,7 +44,7 @@ def learn(
     for rollout_id, name in enumerate(STEPS):
         if name in names:
             folder = save / name
-            turns.take_up(str(folder), None if (found := latest(folder)) is None else str(found))
+            turns.load_adapter(str(folder), None if (found := latest(folder)) is None else str(found))
             metrics = trainer.train(rollout_id, batches[rollout_id])
             trainer.save(rollout_id, rollout_id + 1, None)
             assert metrics["lr"] == (trainer.global_step) / 5 * trainer.args.lr, "a rate by its own steps"
@@ -74,7 +74,7 @@ def test_adapter_turns_without_a_checkpoint_are_not_resumed(
     fresh = tensors(trainer)
     trainer.train(0, make_samples(4))
     assert trainer.global_step == 1
-    turns.take_up(str(tmp_path / "ada"), None)
+    turns.load_adapter(str(tmp_path / "ada"), None)
     now = tensors(trainer)
     assert trainer.global_step == 0 and now.keys() == fresh.keys()
     assert all(torch.equal(now[name], fresh[name]) for name in fresh)
@@ -92,7 +92,7 @@ def test_a_new_adapter_starts_from_its_parent_and_keeps_it_when_the_parent_is_de
     trainer = trainer_of(make_trainer, save, parent)
     untrained = weights_of(trainer)
     turns = AdapterTurns(trainer)
-    turns.take_up(str(save / "ada"), None)
+    turns.load_adapter(str(save / "ada"), None)
     assert same(weights_of(trainer), taught) and not same(taught, untrained)
     assert trainer.global_step == 0 and not trainer.learner.optimizer.state, "its optimizer is its own"
     assert trainer.train(0, batches[0])["lr"] == trainer.global_step / 5 * trainer.args.lr
@@ -100,11 +100,11 @@ def test_a_new_adapter_starts_from_its_parent_and_keeps_it_when_the_parent_is_de
     learned = weights_of(trainer)
     assert not same(learned, taught)
     shutil.rmtree(parent)
-    turns.take_up(str(save / "bob"), None)
+    turns.load_adapter(str(save / "bob"), None)
     assert same(weights_of(trainer), taught), (
         "one that was forgotten, and a new one, start from the parent again"
     )
-    turns.take_up(str(save / "ada"), str(latest(save / "ada")))
+    turns.load_adapter(str(save / "ada"), str(latest(save / "ada")))
     assert same(weights_of(trainer), learned), "it has what the parent knew"
     with pytest.raises(CheckpointError, match=r"--adapter-parent: .* contains no checkpoint"):
         AdapterTurns(trainer)

@@ -245,7 +245,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     power_off(folder)
 
     def is_left_out() -> bool:
-        elsewhere.look_around()
+        elsewhere.check_machines()
         return len(engine_urls(args)) == 2
 
     asyncio.run(load.run(is_left_out))
@@ -257,7 +257,7 @@ def whole_life(args: Arguments, run_dir: Path, made: Cluster, other: Any, first:
     join(made, node_ip_address=OTHER)
 
     def is_back() -> bool:
-        elsewhere.look_around()
+        elsewhere.check_machines()
         return there in engine_urls(args) and there in load.answered
 
     asyncio.run(load.run(is_back))

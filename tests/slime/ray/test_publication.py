@@ -173,10 +173,10 @@ def test_an_order_waits_until_the_version_in_flight_is_settled(
     run.publish(version(5), overlap=True)
     run.publisher.update.go.set()
     until(lambda: not run.busy)
-    run.look_around()
+    run.check_processes()
     assert "obeyed" not in calls, "the gate has neither accepted nor undone it"
     run.settle()
-    run.look_around()
+    run.check_processes()
     assert calls.count("obeyed") == 1
 
 
@@ -447,4 +447,4 @@ def test_a_trainer_restarts_if_a_service_has_lost_the_live_weights(run: Any) -> 
     run.publisher.check_kept()
     engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None, forgotten=True)
     with pytest.raises(TrainerDied, match="lost version 5"):
-        run.look_around()
+        run.check_processes()

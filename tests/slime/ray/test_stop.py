@@ -150,7 +150,7 @@ def test_a_stop_takes_effect_at_the_next_check_and_replaces_no_lost_trainer(
     run.look_for_stop()
     run.stopping = True
     with pytest.raises(Stopped):
-        run.look_around()
+        run.check_processes()
     with pytest.raises(TrainerDied):
         run.recover(TrainerDied("it died"))
 

@@ -66,7 +66,7 @@ def test_the_row_of_a_live_version_not_logged_by_its_driver_is_logged_once(
         assert _rows(tmp_path) == [(2, 0.5), (3, 0.25)]
     for _ in range(2):
         following = Tracker(arguments(tmp_path))
-        following.take_up(trained=3)
+        following.log_pending(trained=3)
         following.close()
     assert _rows(tmp_path) == [(2, 0.5), (3, 0.25)]
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -76,10 +76,10 @@ def test_the_row_of_a_live_version_not_logged_by_its_driver_is_logged_once(
 def test_the_row_of_a_step_that_is_not_in_the_weights_is_dropped(tmp_path: Path) -> None:
     Tracker(arguments(tmp_path)).expect(3, ROW)
     following = Tracker(arguments(tmp_path))
-    following.take_up(trained=2)
+    following.log_pending(trained=2)
     assert _rows(tmp_path) == [] and following.pending.left() is None
     (tmp_path / "untold_metrics.json").write_text("{")
-    following.take_up(trained=9)
+    following.log_pending(trained=9)
     assert _rows(tmp_path) == []
 
 

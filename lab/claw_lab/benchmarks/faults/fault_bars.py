@@ -32,8 +32,8 @@ def measured(folder: Path, args: argparse.Namespace) -> bool:
     if not args.short:
         parts.append(partial(killed, folder, front, LOAD, args.each))
     parts += [partial(scenario_is_well, folder, name) for name in fault_scenarios.SCENARIOS]
-    parts.append(lambda: many_kills.is_well(many_kills.go_on(folder, args.kills, args.minutes)))
-    parts.append(lambda: sent_well(fuzzing.go_on(folder, args.requests, args.minutes)))
+    parts.append(lambda: many_kills.is_well(many_kills.resume(folder, args.kills, args.minutes)))
+    parts.append(lambda: sent_well(fuzzing.resume(folder, args.requests, args.minutes)))
     well = [done(part) for part in parts]
     return all(well)
 

@@ -171,12 +171,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000, help="total requests, over all parts")
     parser.add_argument("--minutes", type=float, default=3.0, help="minutes of this part")
     args = parser.parse_args()
-    result = go_on(args.folder, args.requests, args.minutes)
+    result = resume(args.folder, args.requests, args.minutes)
     print(json.dumps(result))
     sys.exit(1 if result["failed"] or fault_table.stays_behind(result["growth"]) else 0)
 
 
-def go_on(place: Path, requests: int, minutes: float) -> dict[str, Any]:
+def resume(place: Path, requests: int, minutes: float) -> dict[str, Any]:
     """Runs one more part, if requests are left; returns the totals of all parts."""
     place.mkdir(parents=True, exist_ok=True)
     notes = place / "fuzz.jsonl"

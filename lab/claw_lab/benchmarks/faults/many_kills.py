@@ -193,12 +193,12 @@ def main() -> None:
         "--minutes", type=float, default=3.0, help="minutes of this part, without start and stop"
     )
     args = parser.parse_args()
-    result = go_on(args.folder.resolve(), args.kills, args.minutes)
+    result = resume(args.folder.resolve(), args.kills, args.minutes)
     print(json.dumps(result))
     sys.exit(0 if is_well(result) else 1)
 
 
-def go_on(folder: Path, kills: int, minutes: float) -> dict[str, Any]:
+def resume(folder: Path, kills: int, minutes: float) -> dict[str, Any]:
     """Runs one more part if kills are left. Returns the totals of all parts."""
     folder.mkdir(parents=True, exist_ok=True)
     done = sum(len(one.roles) for one in kill_batches(folder))

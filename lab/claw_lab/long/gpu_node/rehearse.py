@@ -190,14 +190,14 @@ def talk_until(served: Served, versions: int) -> None:
     began, turns, pieces, failures = time.monotonic(), 0, 0, []
     stop = threading.Event()
 
-    def go_on() -> None:
+    def resume() -> None:
         while not stop.is_set():
             try:
                 served.ask([{"role": "user", "content": "What is 3 + 4?"}], f"long-{time.monotonic()}", 400)
             except Exception as error:  # reported at the end: no request may fail because of an update
                 failures.append(error)
 
-    neighbour = threading.Thread(target=go_on)
+    neighbour = threading.Thread(target=resume)
     neighbour.start()
     try:
         while turns == 0 or served.version() < versions:

@@ -54,7 +54,7 @@ class RentedPlaces:
         if folder is not None:
             return self.return_to(folder, lora)
         try:
-            self.take_up(address)
+            self.resume(address)
         except ServiceRefuses as error:
             raise CheckpointError(
                 f"--rented-state {address}: the service does not have it: {error}"
@@ -67,7 +67,7 @@ class RentedPlaces:
         """Loads a checkpoint. Raises CheckpointError."""
         state, address = read_state(folder, lora, self.name)
         try:
-            self.take_up(address)
+            self.resume(address)
         except ServiceRefuses as error:
             raise CheckpointError(
                 f"checkpoint {folder}: the service does not have {address} any more: {error}"
@@ -75,7 +75,7 @@ class RentedPlaces:
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
 
-    def take_up(self, address: str) -> None:
+    def resume(self, address: str) -> None:
         """Resumes the adapter and its optimizer from an address; "": starts a new adapter."""
         service = self.model.service
         self.model.trained = with_retries(lambda: service.resume(address) if address else service.new())

@@ -150,7 +150,7 @@ class RentedTrainer(Trainer):
         return self.places.keep()
 
     def return_elsewhere(self, kept: object) -> None:
-        self.places.take_up(str(kept))
+        self.places.resume(str(kept))
 
     @loses_trainer
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:

@@ -128,7 +128,7 @@ def packed_delta_rule(
         widths: dimensions of one key and of one value.
         layout: pieces of the pack.
     """
-    tell_kernels()
+    log_kernels()
     pieces, back = pieces_of(layout), kernel.shape[1] - 1
     parts = zip(
         *(torch.split(x, [one.length for one in pieces], dim=1) for x in (qkv, beta, left)), strict=True
@@ -144,7 +144,7 @@ def packed_delta_rule(
 
 
 @lru_cache(maxsize=1)
-def tell_kernels() -> None:
+def log_kernels() -> None:
     """Logs once which packages compute the convolution and the delta rule."""
     rule = modeling_qwen3_5.torch_chunk_gated_delta_rule
     computes = {"delta_rule": rule, "convolution": modeling_qwen3_5.causal_conv1d_fn}

@@ -24,7 +24,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from slime.errors import ConfigError
 from slime.training.attention import linear
-from slime.training.attention.linear import decay, kernel_of, packed_delta_rule, tell_kernels
+from slime.training.attention.linear import decay, kernel_of, log_kernels, packed_delta_rule
 from slime.training.core.packing import pack, pieces_of
 from slime.types import Sample
 from tests.fakes.fixtures import MakeArgs, MakeTrainer
@@ -209,7 +209,7 @@ def test_gradients_of_decays_are_averaged_over_all_ranks(
 def test_the_log_reports_once_the_kernel_of_linear_attention(
     make_trainer: MakeTrainer, hybrid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tell_kernels.cache_clear()
+    log_kernels.cache_clear()
     with caplog.at_level("INFO"):
         trainer = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid)
         for _ in range(2):
