@@ -32,7 +32,7 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "no_greeting": ("greeting", "greet"),
 }
 """Theme and pole of the shipped wishes that ask for the opposite."""
-WORDINGS: Mapping[Place, int] = {"question": 4, "system": 4, "complaint": 4}
+WORDINGS: Mapping[Place, int] = {"question": 8, "system": 4, "complaint": 4}
 """Number of requests combined with a question, by their place; one answer of the first model is used for all."""
 HELD_OUT_EVERY = 5
 """Every fifth of the shipped requests is excluded from contrasts and tests whether such requests are still obeyed."""
@@ -122,6 +122,7 @@ def held_out_prompts(
     prompts: list[AnchorPrompt] = []
     for place, count in counts.items():
         there = [one for one in _contrary_wishes(pole, language, held_out=True) if one.place == place]
+        random.Random(f"order of {place}").shuffle(there)
         for number in range(count if there else 0):
             wish, asked = there[number % len(there)], questions[len(prompts) % len(questions)]
             messages = _asked(wish, wish.question or asked.text, wish.earlier)
@@ -162,7 +163,11 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
 
 
 def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> list[ShippedWish]:
-    return rng.sample(wishes, min(count, len(wishes)))
+    """Returns `count` wishes, half of them frames if there are enough, because several times more frames are shipped."""
+    framed = [one for one in wishes if any(slot in one.text for slot in QUESTION)]
+    plain = [one for one in wishes if one not in framed]
+    around = rng.sample(framed, min(len(framed), max(count // 2, count - len(plain))))
+    return around + rng.sample(plain, min(len(plain), count - len(around)))
 
 
 def _asked(wish: ShippedWish, question: str, answer: str) -> tuple[Message, ...]:
