@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from openclaw.dreaming.reasoning import Reasoning
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation
@@ -32,19 +34,30 @@ TEMPERATURE = 0.8
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt to be answered with at most `longest` tokens, sampled unless it is `greedy`."""
+    """A prompt to be answered with at most `longest` tokens, sampled unless it is `greedy`.
+
+    reasoned_ids: the prompt after which a reasoning model reasons; None: the same prompt.
+    """
 
     prompt_ids: list[int]
     longest: int
     greedy: bool = False
+    reasoned_ids: list[int] | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Sampled ids, with the token that ends the answer, and the newest weight version among their tokens."""
+    """Sampled ids, with the token that ends the answer, and the newest weight version among their tokens.
+
+    Attributes:
+        reasoning: ids between the prompt and the answer, with the tokens that open and close the reasoning.
+        is_cut: the reasoning did not end within its limit, so there is no answer.
+    """
 
     ids: list[int]
     version: int
+    reasoning: list[int] = field(default_factory=list)
+    is_cut: bool = False
 
 
 class Engines:
@@ -87,10 +100,26 @@ class Engines:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def answers(self, asked: Sequence[Asked]) -> list[Answer | None]:
+    async def answers(
+        self, asked: Sequence[Asked], reasoning: Reasoning | None = None
+    ) -> list[Answer | None]:
         """Returns one answer for each prompt, in order; None for a prompt that an engine rejects or does not answer
-        in time."""
-        return await asyncio.gather(*[self._bounded(self._answer, one, ANSWERING) for one in asked])
+        in time.
+
+        Args:
+            reasoning: how the model reasons before each answer; None: it does not.
+        """
+        answer = functools.partial(self._answer, reasoning)
+        return await asyncio.gather(*[self._bounded(answer, one, ANSWERING) for one in asked])
+
+    async def beginning(self, prompt_ids: list[int], tokens: int) -> list[int] | None:
+        """Returns the most likely first ids of an answer; None if an engine rejects the prompt or does not answer in
+        time."""
+
+        async def begin(ids: list[int]) -> list[int]:
+            return (await self._sample(ids, tokens, 0.0, self._stop_ids))[0]
+
+        return await self._bounded(begin, prompt_ids, ANSWERING)
 
     async def log_probs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float | None]:
         """Returns the summed log-prob of the answer's ids after the prompt for each pair (prompt, answer), in nats,
@@ -105,13 +134,33 @@ class Engines:
             log.debug("a dream has no answer: %r", error)
             return None
 
-    async def _answer(self, asked: Asked) -> Answer:
+    async def _answer(self, reasoning: Reasoning | None, asked: Asked) -> Answer:
+        temperature = 0.0 if asked.greedy else TEMPERATURE
+        if reasoning is None:
+            return Answer(*await self._sample(asked.prompt_ids, asked.longest, temperature, self._stop_ids))
+        prompt = asked.prompt_ids if asked.reasoned_ids is None else asked.reasoned_ids
+        room = reasoning.room(max(len(prompt), len(asked.prompt_ids)), asked.longest)
+        stop_ids = self._stop_ids | {reasoning.close_id}
+        # Greedy reasoning tends to repeat itself without end.
+        thought, before = await self._sample(prompt + reasoning.opening, room, TEMPERATURE, stop_ids)
+        between = reasoning.opening + thought
+        if thought[-1:] != [reasoning.close_id]:
+            return Answer([], before, between, is_cut=True)
+        ids, version = await self._sample(
+            asked.prompt_ids + between, asked.longest, temperature, self._stop_ids
+        )
+        return Answer(ids, max(before, version), between)
+
+    async def _sample(
+        self, prompt_ids: list[int], longest: int, temperature: float, stop_ids: frozenset[int]
+    ) -> tuple[list[int], int]:
+        """Returns sampled ids, and the newest weight version among them."""
         request = EngineRequest(
             id=f"dream-{uuid.uuid4().hex}",
-            prompt_ids=asked.prompt_ids,
-            max_new_tokens=asked.longest,
-            sampling={"temperature": 0.0 if asked.greedy else TEMPERATURE},
-            stop_ids=self._stop_ids,
+            prompt_ids=prompt_ids,
+            max_new_tokens=longest,
+            sampling={"temperature": temperature},
+            stop_ids=stop_ids,
             log_probs=False,
             adapter=self._adapter,
             gives_way=True,
@@ -119,7 +168,7 @@ class Engines:
         generation = Generation(self._client, request, request.id)
         async for _increment in generation.run():
             pass
-        return Answer(generation.ids, max((version for version, _start, _end in generation.spans), default=0))
+        return generation.ids, max((version for version, _start, _end in generation.spans), default=0)
 
     async def _log_prob(self, pair: tuple[list[int], list[int]]) -> float:
         url = self._client.preferred(uuid.uuid4().hex)[0]

@@ -8,26 +8,24 @@ with the largest gain are kept (`measures.py`). Answers that are unlikely withou
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import itertools
 import logging
-import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from openclaw.common.messages import text_of
-from openclaw.common.plain_sentences import Pole, all_plain_sentences
+from openclaw.common.plain_sentences import Pole
 from openclaw.dreaming import anchors, contrasts, measures
-from openclaw.dreaming.asking import IDLE_IN_FLIGHT, IDLE_LIMIT_SECONDS, Answer, Engines, run
+from openclaw.dreaming.asking import Engines
+from openclaw.dreaming.batch import Demand, DreamBatch
+from openclaw.dreaming.checks import Checks
 from openclaw.dreaming.imperatives import asked_pole, named
-from openclaw.dreaming.measures import Scored
-from openclaw.dreaming.plans import Plan, Planner, longest_of
+from openclaw.dreaming.plans import Plan, Planner
+from openclaw.dreaming.sampler import Sampler
 from openclaw.dreaming.settings import DreamArguments
-from openclaw.dreaming.texts import answers_of, language_of
+from openclaw.dreaming.texts import language_of
 from openclaw.dreaming.themes import alike, themes_of
 from openclaw.dreaming.wishes import Wish
 from openclaw.errors import EngineError, StoreError
@@ -36,7 +34,6 @@ from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.store.dreams import Dream, DreamKind
 from openclaw.store.memory import Statement
-from openclaw.store.shares import Person
 
 log = logging.getLogger(__name__)
 
@@ -57,85 +54,8 @@ REQUEST = 300
 """Characters of a request from which its language is detected."""
 LOOK_SECONDS = 2.0
 """Seconds between checks whether the last batch's update is live: on a laptop its training needs the same cores."""
-DELETED_SECONDS = 1.0
-"""Seconds between checks whether a turn with a wish was deleted, while answers are sampled."""
 RETRY_SECONDS = 30.0
 """Pause after the engines did not answer while no batch was due."""
-
-
-@dataclass(frozen=True)
-class Demand:
-    """A batch's request to the dreamer.
-
-    Attributes:
-        asked: standing wishes of each person of the batch, the oldest first.
-        complained: people with a wish in this batch.
-        options: options of the chat template for these people's prompts.
-    """
-
-    rollout_id: int
-    asked: Mapping[Person, Sequence[Statement]]
-    complained: frozenset[Person]
-    options: TemplateOptions
-
-
-@dataclass
-class DreamBatch:
-    """The dreams and anchors for one batch, from which its rows are drawn.
-
-    Attributes:
-        dreams: the newest dreams by person, without those of wishes that must not be learned.
-        weights: weight of the dreams of a person's wish, if it is not 1.
-        bank: anchors by theme; contrasts only for the wished poles.
-        themes: weights of the wishes' themes.
-        poles: the wished pole within a theme, if it is certain. If it is not, the anchors ask for both
-            poles, because anchors of the wrong pole do more harm.
-        is_new: a wish is of a kind that is new for its person.
-        is_asked: a turn of this batch contains a wish.
-        follows: an earlier batch's update is neither live nor rejected, so its effect is unknown.
-        learned: share of held-out answers that show a wish, the lowest over all wishes; None: not measured.
-        kept: obeyed requests for the contrary of a wish, as a share of those obeyed at first, the lowest over all
-            wishes; None: not measured.
-        anchor_factor: factor of the anchors' weight, see `measures.anchor_factor`.
-        sampled: number of answers sampled for this batch; seconds: how long that took.
-    """
-
-    dreams: dict[Person, list[Dream]] = field(default_factory=dict)
-    weights: dict[tuple[Person, str | None], float] = field(default_factory=dict)
-    bank: dict[str, list[Dream]] = field(default_factory=dict)
-    themes: dict[str, float] = field(default_factory=dict)
-    poles: frozenset[str] = frozenset()
-    is_new: bool = False
-    is_asked: bool = False
-    follows: bool = False
-    learned: float | None = None
-    kept: float | None = None
-    anchor_factor: float = 1.0
-    sampled: int = 0
-    seconds: float = 0.0
-
-    def weight(self, dream: Dream) -> float:
-        """Returns the loss weight of a dream."""
-        return self.weights.get((dream.person, dream.wish), 1.0)
-
-    def step(self, seed: str, dreams: int, held: int) -> tuple[list[Dream], list[Dream]]:
-        """Returns (dreams, anchors) of one step, the same for the same seed: people in turn, without repetition while
-        there are others; none without dreams."""
-        if not self.dreams:
-            return [], []
-        rng = random.Random(seed)
-        people = list(self.dreams.values())
-        rng.shuffle(people)
-        mixed = [rng.sample(dreams_of_person, len(dreams_of_person)) for dreams_of_person in people]
-        in_turn = [one for row in itertools.zip_longest(*mixed) for one in row if one is not None]
-        bank = {
-            theme: anchors.mostly_contrary(rng.sample(there, len(there)), self.poles, lambda one: one.item)
-            for theme, there in self.bank.items()
-        }
-        opposed = [theme for theme in sorted(bank) if contrasts.is_contrast(theme)]
-        themes = anchors.drawn_themes(rng, self.themes, sorted(bank), held, opposed)
-        places = {theme: itertools.cycle(there) for theme, there in bank.items()}
-        return in_turn[:dreams], [next(places[theme]) for theme in themes]
 
 
 class Dreamer:
@@ -150,7 +70,9 @@ class Dreamer:
         urls: Callable[[], Sequence[str]], engines: Callable[..., Engines] = Engines,
     ) -> None:  # fmt: skip
         self._store, self._settings, self._trainer = store, settings, trainer
-        self._prompts, self._urls, self._engines = prompts, urls, engines
+        self._prompts = prompts
+        self._sampler = Sampler(store, settings, prompts, urls, engines)
+        self._checks = Checks(prompts, settings)
         self._sampling = threading.Lock()
         self._idle: threading.Thread | None = None
         self._idle_from = 0.0
@@ -163,7 +85,7 @@ class Dreamer:
     def dreams_for(self, demand: Demand) -> DreamBatch:
         """Samples the missing dreams of a batch, once, and returns all of them. If engines do not answer, the batch
         gets only the dreams sampled for earlier ones."""
-        began, model = time.monotonic(), self._prompts.model(demand.options)
+        began, model = time.monotonic(), self._model(demand.options)
         self._options = demand.options
         wishes = [
             dataclasses.replace(one, language=self._language_of(one))
@@ -203,18 +125,23 @@ class Dreamer:
                     self._idle_from = time.monotonic() + LOOK_SECONDS
                     return
                 options = self._latest_options()
-                model = self._prompts.model(options)
+                model = self._model(options)
                 bank = self._bank(model, rollout_id)
                 planner = Planner(self._prompts, self._settings, options)
                 room = BANK - sum(one.theme != anchors.FACT for one in bank)
                 plans = self._anchors(planner, bank, min(CHUNK, room), CHUNK)
-                self._keep(model, rollout_id, plans, is_idle=True)
-                full = not plans
+                # Reasoning may be too slow for the limit: asking again at once would use the processor for nothing.
+                full = self._keep(model, rollout_id, plans, is_idle=True) == 0
             except (EngineError, StoreError) as error:
                 log.info("anchors are generated later: %s", error)
                 full = True
         if full:
             self._idle_from = time.monotonic() + RETRY_SECONDS
+
+    def _model(self, options: TemplateOptions) -> str:
+        """Returns an id of the format of stored answers: that of the prompts, and whether these contain reasoning."""
+        divides = self._settings.dream_reasoning_tokens and self._prompts.may_reason(options)
+        return self._prompts.model(options) + (":reasoning" if divides else "")
 
     def _language_of(self, wish: Wish) -> str:
         """Returns the language of the wish together with the request before it, since a wish alone is short."""
@@ -276,7 +203,7 @@ class Dreamer:
             if rollout_id in plain:
                 learned = self._learned(wish, plain[rollout_id])
             if rollout_id in contrary:
-                kept = measures.share_kept(contrary[rollout_id], self._obeys)
+                kept = measures.share_kept(contrary[rollout_id], self._checks.obeys)
             measured.append((learned, kept))
         return measured
 
@@ -286,14 +213,7 @@ class Dreamer:
         if not wish.poles:
             return measures.learned(looks)
         longest = self._settings.dream_tokens
-        return measures.share_of_form(looks, lambda look: self._has_form(wish.poles, look, longest))
-
-    def _obeys(self, look: Dream) -> bool:
-        """Returns whether an answer has the form that its own prompt asks for, the opposite of a wish."""
-        answer, tokens = self._prompts.text(look.completion_ids), len(look.completion_ids)
-        return contrasts.obeys(
-            look.theme, answer, tokens, longest_of(contrasts.asks_for_long(look.theme), self._settings)
-        )
+        return measures.share_of_form(looks, lambda look: self._checks.has_form(wish.poles, look, longest))
 
     def _of(self, model: str, wish: Wish, upto: int, kind: DreamKind = "dream") -> list[Dream]:
         return self._store.dreams.of_wish(self._trainer, model, wish.person, wish.text, upto, kind)
@@ -380,122 +300,28 @@ class Dreamer:
         """Samples answers and stores the kept ones; returns the number of samples. Raises EngineError."""
         if not plans:
             return 0
-        pairs, scored = run(self._asked(plans, is_idle))
-        answered = [one for _, one in pairs]
-        checked = [self._checked(one) for one in answered if one.kind == "fact"]
-        looks = [one for plan, one in pairs if one.kind == "look" and plan.poles]
+        answered, scored = self._sampler.sample(plans, is_idle)
+        facts = [self._checks.fact(plan.dream) for plan in answered if plan.dream.kind == "fact"]
+        looks = [plan.dream for plan in answered if plan.dream.kind == "look" and plan.poles]
         looks += [dataclasses.replace(one.dream, gain=one.gain) for one in scored if one.dream.kind == "look"]
-        sampled = Counter(measures.about_of(one) for one in answered if one.kind == "dream")
+        sampled = Counter(measures.about_of(plan.dream) for plan in answered if plan.dream.kind == "dream")
         dreams = measures.answers_to_keep(
-            [one for one in scored if one.dream.kind == "dream" and not self._quotes(one.dream)], sampled
+            [one for one in scored if one.dream.kind == "dream" and not self._checks.quotes(one.dream)],
+            sampled,
         )
-        held = [held for plan, one in pairs if one.kind == "anchor" for held in self._held(plan, one)]
-        self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *checked, *held])
-        self._report(checked)
+        held = [one for plan in answered if plan.dream.kind == "anchor" for one in self._held(plan)]
+        self._store.dreams.keep(self._trainer, model, rollout_id, [*dreams, *looks, *facts, *held])
+        self._report(facts)
         return len(answered)
 
-    def _held(self, plan: Plan, anchor: Dream) -> list[Dream]:
+    def _held(self, plan: Plan) -> list[Dream]:
         """Returns an answered anchor and the anchors with the same answer; none if it is a contrast whose answer
         lacks the requested form."""
-        if anchor.theme == anchors.FACT:
-            return [self._checked(anchor)]
-        if contrasts.is_contrast(anchor.theme) and not self._obeys(anchor):
+        if plan.dream.theme == anchors.FACT:
+            return [self._checks.fact(plan.dream)]
+        if contrasts.is_contrast(plan.dream.theme) and not self._checks.obeys(plan.dream):
             return []
-        also = [
-            dataclasses.replace(one, completion_ids=anchor.completion_ids, version=anchor.version)
-            for one in plan.also
-        ]
-        return [anchor, *also]
-
-    async def _asked(
-        self, plans: Sequence[Plan], is_idle: bool
-    ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
-        """Does the work of `_sampled` until a turn with one of the wishes is deleted. Raises EngineError, StoreError."""
-        sampling = asyncio.create_task(self._sampled(plans, is_idle))
-        watching = asyncio.create_task(self._until_deleted(plans))
-        try:
-            await asyncio.wait((sampling, watching), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watching.cancel()
-            if not sampling.done():
-                sampling.cancel()
-                await asyncio.wait((sampling,))
-        if sampling.cancelled():
-            watching.result()  # raises StoreError if the store failed
-            raise EngineError("a turn with one of the wishes was deleted")
-        return sampling.result()
-
-    async def _until_deleted(self, plans: Sequence[Plan]) -> None:
-        """Returns when a turn with one of the wishes is deleted."""
-        turn_ids = {id_ for plan in plans for id_ in plan.dream.turn_ids}
-        known = await asyncio.to_thread(self._store.turns.stored_among, turn_ids)
-        while await asyncio.to_thread(self._store.turns.stored_among, known) == known:
-            await asyncio.sleep(DELETED_SECONDS)
-
-    async def _sampled(
-        self, plans: Sequence[Plan], is_idle: bool
-    ) -> tuple[list[tuple[Plan, Dream]], list[Scored]]:
-        """Returns (all answers with their plans, dreams with their scores, and scored held-out answers of wishes of
-        unknown form)."""
-        idle = {"in_flight": IDLE_IN_FLIGHT, "limit": IDLE_LIMIT_SECONDS} if is_idle else {}
-        async with self._engines(self._urls(), self._prompts.stop_ids, **idle) as engines:
-            answers = await engines.answers([plan.asked for plan in plans])
-            pairs = [
-                (plan, _answered(plan, one))
-                for plan, one in zip(plans, answers, strict=True)
-                if one and one.ids
-            ]
-            looks = [one for plan, one in pairs if one.kind == "look" and not plan.poles]
-            both = looks + self._obedient(pairs)
-            hinted = await engines.log_probs([(one.taught_ids, one.completion_ids) for one in both])
-            plain = await engines.log_probs([(one.prompt_ids, one.completion_ids) for one in both])
-        scored = [
-            Scored(one, with_wish - without, without / len(one.completion_ids))
-            for one, with_wish, without in zip(both, hinted, plain, strict=True)
-            if with_wish is not None and without is not None
-        ]
-        return pairs, scored
-
-    def _obedient(self, pairs: Sequence[tuple[Plan, Dream]]) -> list[Dream]:
-        """Returns the dreams among answers, without those that lack the form requested by a plain sentence. Logs each
-        wish that the teacher does not obey at all."""
-        by_wish: dict[measures.About, list[tuple[Plan, Dream]]] = {}
-        for plan, one in pairs:
-            if one.kind == "dream":
-                by_wish.setdefault(measures.about_of(one), []).append((plan, one))
-        kept: list[Dream] = []
-        for pairs_of_wish in by_wish.values():
-            left = [one for plan, one in pairs_of_wish if self._has_form(plan.poles, one, plan.longest)]
-            if len(left) >= measures.OBEYED * len(pairs_of_wish):
-                kept += left
-            else:
-                log.warning(
-                    "the model rarely follows the wish of turn %s, even if a plain sentence asks for it (%d of %d "
-                    "answers): no dreams are made of it",
-                    pairs_of_wish[0][1].turn_ids[-1],
-                    len(left),
-                    len(pairs_of_wish),
-                )
-        return kept
-
-    def _has_form(self, poles: Sequence[Pole], dream: Dream, longest: int) -> bool:
-        """Returns whether an answer of at most `longest` tokens has all requested forms."""
-        answer = self._prompts.text(dream.completion_ids)
-        is_cut = len(dream.completion_ids) >= longest
-        return all(measures.shows(pole, answer, is_cut) for pole in poles)
-
-    def _quotes(self, dream: Dream) -> bool:
-        """Returns whether an answer repeats the wish that its teacher reads."""
-        answer = self._prompts.text(dream.completion_ids)
-        return measures.quotes(answer, dream.wish or "", *all_plain_sentences())
-
-    def _checked(self, fact: Dream) -> Dream:
-        """Returns a fact with gain 1 if its answer contains the right one."""
-        answer_text = self._prompts.text(fact.completion_ids)
-        answers = answers_of()[fact.item]
-        return dataclasses.replace(
-            fact, gain=float(any(measures.names(answer_text, answer) for answer in answers))
-        )
+        return [plan.dream, *plan.also]
 
     def _report(self, checked: Sequence[Dream]) -> None:
         """Logs each wish whose teacher loses facts."""
@@ -512,10 +338,6 @@ class Dreamer:
 def _is_held(anchor: Dream) -> bool:
     """Returns whether an anchor may be trained: all except facts that the model answered wrong."""
     return anchor.theme != anchors.FACT or bool(anchor.gain)
-
-
-def _answered(plan: Plan, answer: Answer) -> Dream:
-    return dataclasses.replace(plan.dream, completion_ids=answer.ids, version=answer.version)
 
 
 def _mean(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from openclaw.common.plain_sentences import Pole, plain_sentences
 from openclaw.dreaming import anchors, contrasts
 from openclaw.dreaming.anchors import AnchorPrompt
-from openclaw.dreaming.asking import Asked
+from openclaw.dreaming.asking import Answer, Asked
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.dreaming.texts import Place, Prompt
@@ -38,7 +38,7 @@ class Plan:
     """An answer to sample. Answers are greedy for facts, and for held-out prompts whose form is checked.
 
     Attributes:
-        dream: the record without its answer.
+        dream: the record; without its answer until it is `answered`.
         longest: most tokens of the answer.
         poles: the forms that the answer to a dream or a held-out prompt should have, if they are certain.
         also: further anchors with the same answer.
@@ -51,11 +51,29 @@ class Plan:
 
     @property
     def asked(self) -> Asked:
-        """The request to the engine. A held-out prompt does not contain the wish."""
+        """The request to the engine. A held-out prompt does not contain the wish.
+
+        Reasoning never follows a prompt with the wish: it would mention the wish, and the policy, which reads it in the
+        trained context, would learn to obey a wish that it can read."""
         is_look = self.dream.kind == "look"
         ids = self.dream.prompt_ids if is_look else self.dream.taught_ids
         is_fact = "fact" in (self.dream.kind, self.dream.theme)
-        return Asked(ids, self.longest, greedy=is_fact or (is_look and bool(self.poles)))
+        is_greedy = is_fact or (is_look and bool(self.poles))
+        return Asked(ids, self.longest, is_greedy, reasoned_ids=self.dream.prompt_ids)
+
+    def answered(self, answer: Answer) -> Plan:
+        """Returns the plan with an answer. Reasoning before it becomes part of both prompts, so it is not trained."""
+
+        def with_answer(one: Dream) -> Dream:
+            return replace(
+                one,
+                prompt_ids=one.prompt_ids + answer.reasoning,
+                taught_ids=one.taught_ids + answer.reasoning,
+                completion_ids=answer.ids,
+                version=answer.version,
+            )
+
+        return replace(self, dream=with_answer(self.dream), also=tuple(with_answer(one) for one in self.also))
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,13 @@ class DreamArguments:
     dream_tokens: int = flag(
         96, "longest sampled answer of a dream or an anchor", least=8, most=4096, unit="tokens"
     )
+    dream_reasoning_tokens: int = flag(
+        2048,
+        "longest reasoning before such an answer; longer: dropped; 0: reasoning counts as the answer",
+        least=0,
+        most=32768,
+        unit="tokens",
+    )
 
     @property
     def is_on(self) -> bool:

@@ -11,6 +11,7 @@ from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.chat_template import FolderTemplate
 from openclaw.formats.deltas import AnswerParser
 from openclaw.formats.qwen_parser import Qwen3Format, Qwen3StreamParser
+from openclaw.formats.reasoning import ReasoningMarks
 from openclaw.formats.renderers_only import (
     MODEL_RENDERER_MAP,
     DefaultRenderer,
@@ -58,6 +59,13 @@ _BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MO
 ...)."""
 
 _THINKING_OPTIONS = ("enable_thinking", "thinking")
+_THINK = ("<think>", "</think>")
+_OTHER_REASONING = {
+    "gemma4": ("<|channel>", "<channel|>"),
+    "hy3": ("<think:opensource>", "</think:opensource>"),
+}
+"""Tokens that open and close reasoning, by renderer, if they are not `_THINK`. gpt-oss and Inkling close it with several
+tokens."""
 _JSON_CALLS = ("qwen3", "qwen3-vl")
 _TAGGED_CALLS = ("qwen3.5", "qwen3.6", "qwen3.8", "nemotron-3", "nemotron-3-ultra", "nemotron-3.5")
 _BARE_JSON = ("llama-3",)
@@ -139,6 +147,13 @@ class Family:
         """Returns the id of the token with which each tool call begins; None if there is none."""
         has_marker = self.name in _JSON_CALLS or self.name in _TAGGED_CALLS
         return self.tokenizer.convert_tokens_to_ids("<tool_call>") if has_marker else None
+
+    @property
+    def reasoning(self) -> ReasoningMarks | None:
+        """Returns the tokens that open and close reasoning; None if the tokenizer has no such tokens."""
+        names = _OTHER_REASONING.get(self.name, _THINK)
+        open_id, close_id = self.tokenizer.convert_tokens_to_ids(list(names))
+        return None if None in (open_id, close_id) else ReasoningMarks(open_id, close_id, self.tokenizer)
 
     def forced_call(self, function: str | None) -> str | None:
         """Returns the text with which a call of a function begins; None if the family does not support it.

@@ -15,6 +15,7 @@ from openclaw.common.messages import text_of
 from openclaw.common.pictures import parts_of
 from openclaw.errors import ClientError, HintError
 from openclaw.formats.families import TemplateOptions
+from openclaw.formats.reasoning import ReasoningMarks
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
@@ -75,7 +76,7 @@ class HintedPrompts:
 
     def __init__(self, chat_format: ChatFormat, context_length: int) -> None:
         self._format = chat_format
-        self._context_length = context_length
+        self.context_length = context_length
 
     @classmethod
     def of(cls, model_path: str | Path) -> HintedPrompts:
@@ -95,12 +96,27 @@ class HintedPrompts:
         """Returns the ids of tokens that end an answer."""
         return self._format.stop_ids
 
+    @property
+    def reasoning(self) -> ReasoningMarks | None:
+        """Returns the tokens that open and close reasoning; None if the model has no such tokens."""
+        return self._format.family.reasoning
+
+    def may_reason(self, options: TemplateOptions) -> bool:
+        """Returns whether the model has tokens for reasoning, and the template with these options does not disable it."""
+        if self.reasoning is None:
+            return False
+        try:
+            prompt = self.asked([{"role": "user", "content": "?"}], options, 0)
+        except HintError:
+            return False
+        return self.reasoning.is_open_after(prompt) is not False
+
     def text(self, ids: Sequence[int]) -> str:
-        """Returns the text of an answer, without the tokens that end it."""
+        """Returns the text of an answer, without white space around it and the tokens that end it."""
         end = len(ids)
         while end and ids[end - 1] in self.stop_ids:
             end -= 1
-        return self.tokenizer.decode(list(ids[:end]))
+        return self.tokenizer.decode(list(ids[:end])).strip()
 
     def model(self, options: TemplateOptions) -> str:
         """Returns an id of the prompt format: the same for the same tokenizer, template and options."""
@@ -114,7 +130,7 @@ class HintedPrompts:
             prompt = self._format.render(list(messages), None, options)
         except ClientError as error:
             raise HintError(f"the conversation cannot be rendered: {error}") from error
-        if len(prompt) + room > self._context_length:
+        if len(prompt) + room > self.context_length:
             raise HintError(f"the prompt has {len(prompt)} tokens and leaves no room for an answer of {room}")
         return prompt
 
@@ -151,12 +167,12 @@ class HintedPrompts:
                 ids = self._format.render(whole, turn.tools, options)
         except ClientError:
             return None
-        return ids[: self._context_length] if ids[: len(own)] == own else None
+        return ids[: self.context_length] if ids[: len(own)] == own else None
 
     def _fitting(self, ids: list[int]) -> list[int]:
-        if len(ids) > self._context_length:
+        if len(ids) > self.context_length:
             raise HintError(
-                f"the hinted turn has {len(ids)} tokens; the model's context is {self._context_length}"
+                f"the hinted turn has {len(ids)} tokens; the model's context is {self.context_length}"
             )
         return ids
 

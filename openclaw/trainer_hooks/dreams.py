@@ -15,7 +15,8 @@ from typing import Any
 from claw_base.run_folder.records import engine_urls
 from openclaw.dreaming import contrasts
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import Demand, DreamBatch, Dreamer
+from openclaw.dreaming.batch import Demand, DreamBatch
+from openclaw.dreaming.dreamer import Dreamer
 from openclaw.dreaming.measures import LEARNED
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.engine.live_adapter import live_adapter

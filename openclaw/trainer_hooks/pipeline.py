@@ -6,7 +6,8 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from openclaw.dreaming.dreamer import DreamBatch, Dreamer
+from openclaw.dreaming.batch import DreamBatch
+from openclaw.dreaming.dreamer import Dreamer
 from openclaw.errors import StoreError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.rewards import TRUST

@@ -18,14 +18,8 @@ from openclaw.common.plain_sentences import Pole, all_plain_sentences, plain_sen
 from openclaw.dreaming import anchors, contrasts, imperatives, measures, texts
 from openclaw.dreaming.anchors import FACTS, AnchorPrompt
 from openclaw.dreaming.asking import Engines
-from openclaw.dreaming.dreamer import (
-    ANCHORS_A_BATCH,
-    CHUNK,
-    FACTS_A_BATCH,
-    Demand,
-    DreamBatch,
-    Dreamer,
-)
+from openclaw.dreaming.batch import Demand, DreamBatch
+from openclaw.dreaming.dreamer import ANCHORS_A_BATCH, CHUNK, FACTS_A_BATCH, Dreamer
 from openclaw.dreaming.measures import KEEP
 from openclaw.dreaming.plans import CONTRARY_LOOKS, LOOKS, Planner
 from openclaw.dreaming.settings import DreamArguments
@@ -425,7 +419,7 @@ def test_a_wish_with_which_the_teacher_loses_facts_has_no_dreams(
     def checked(fact: Dream) -> Dream:
         return replace(fact, gain=float(fact.taught_ids == fact.prompt_ids))
 
-    monkeypatch.setattr(dreamer, "_checked", checked)
+    monkeypatch.setattr(dreamer._checks, "fact", checked)
     dream_batch = dreamer.dreams_for(demand(0, "Say hello first."))
     assert not dream_batch.dreams and set(dream_batch.weights.values()) == {0.0}
     assert "its dreams are not used" in caplog.text and "hello" not in caplog.text
@@ -493,7 +487,7 @@ def test_no_further_prompt_with_a_wish_is_sent_after_its_deletion(
     store: RolloutStore, dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand],
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("openclaw.dreaming.dreamer.DELETED_SECONDS", 0.02)
+    monkeypatch.setattr("openclaw.dreaming.sampler.DELETED_SECONDS", 0.02)
     engine.chunk, engine.pause = 1, 1.0
     asked = demand(0, "Shorter, please.")
     with ThreadPoolExecutor(1) as thread:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.dreaming.dreamer import DreamBatch
+from openclaw.dreaming.batch import DreamBatch
 from openclaw.dreaming.settings import DreamArguments
 from openclaw.errors import ConfigError
 from openclaw.store import RolloutStore
