@@ -88,11 +88,12 @@ class ClientError(ClawError):
         kind = _ANTHROPIC_TYPES.get(self.status, kind)
         return {
             "type": "error",
-            "error": {"type": kind, "message": self.in_anthropics_words()},
+            "error": {"type": kind, "message": self.anthropic_message()},
             "request_id": None,
         }
 
-    def in_anthropics_words(self) -> str:
+    def anthropic_message(self) -> str:
+        """Returns the message that clients of Anthropic's API expect."""
         return str(self)
 
     def body_for(self, path: str) -> dict[str, Any]:
@@ -114,7 +115,7 @@ _ANTHROPIC_TYPES = {
 
 class PromptTooLongError(ClientError):
     """A prompt that leaves no room for an answer. Its message is that of OpenAI's and vLLM's APIs (Anthropic's in
-    `in_anthropics_words`): agents recognise it and shorten the conversation. Some look for the code in it.
+    `anthropic_message`): agents recognise it and shorten the conversation. Some look for the code in it.
 
     Args:
         tokens: of the prompt; a lower bound if `characters` is given, because a much too long text is not tokenized
@@ -136,5 +137,5 @@ class PromptTooLongError(ClientError):
         )
         self.tokens, self.context_length = tokens, context_length
 
-    def in_anthropics_words(self) -> str:
+    def anthropic_message(self) -> str:
         return f"prompt is too long: {self.tokens} tokens > {self.context_length} maximum"

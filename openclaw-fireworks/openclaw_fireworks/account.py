@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slime.errors import ConfigError
-from slime.rented.sdk import REFUSED_KEY, check_version, status_behind
+from slime.rented.sdk import REFUSED_KEY, check_version, status_in_causes
 
 TESTED = (1, 2)
 """Supported versions of the SDK: 1.2.x. Its calls were tested with these."""
@@ -60,6 +60,6 @@ def refusals(what: str) -> Iterator[None]:
     except Exception as error:  # the SDK raises RuntimeError, ValueError, TimeoutError and httpx's
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         reason = " ".join(lines[:2])[:400]
-        if status_behind(error) in REFUSED_KEY:
+        if status_in_causes(error) in REFUSED_KEY:
             raise ConfigError(f"FIREWORKS_API_KEY is refused: {reason}") from error
         raise ConfigError(f"{what}: {reason}") from error

@@ -15,7 +15,7 @@ from slime.rented.sdk import (
     ShapedTrained,
     check_version,
     failures_translated,
-    status_behind,
+    status_in_causes,
 )
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
 
@@ -56,7 +56,7 @@ class TinkerService:
         try:
             known = self.asked(lambda client: client.get_server_capabilities()).supported_models
         except ServiceAway as error:
-            if status_behind(error) in REFUSED_KEY:
+            if status_in_causes(error) in REFUSED_KEY:
                 raise ConfigError(f"TINKER_API_KEY is refused by {self.place}: {error}") from error
             raise
         names = sorted(str(one.model_name) for one in known)

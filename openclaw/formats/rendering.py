@@ -34,7 +34,7 @@ from openclaw.formats.families import (
 )
 from openclaw.formats.heads import Head, KnownHeads
 from openclaw.formats.pictures import PictureFormat
-from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
+from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, with_text_pieces_expanded
 from openclaw.types import Message, PlacedPicture
 
 KEPT_RENDERERS = 16
@@ -154,7 +154,7 @@ class ChatFormat:
         if head is not None:
             return self._with_head(head, rendered)
         ids = rendered.token_ids
-        return spelled_out(ids) if self._pieces is not None else self._widened(ids, messages)
+        return with_text_pieces_expanded(ids) if self._pieces is not None else self._widened(ids, messages)
 
     def _marks_alone(self, messages: Sequence[Message]) -> dict[str, bool]:
         """Returns the option of renderers that write one mark for a picture; without it they would process it."""
@@ -186,11 +186,11 @@ class ChatFormat:
         assert self._heads is not None
         entries, length = rendered.token_ids, head.question - head.length
         if not length:
-            return head.ids.tolist() + spelled_out(entries)
+            return head.ids.tolist() + with_text_pieces_expanded(entries)
         end = rendered.message_indices.index(length)
-        longer = head.ids + array("i", spelled_out(entries[:end]))
+        longer = head.ids + array("i", with_text_pieces_expanded(entries[:end]))
         self._heads.keep(head.key, longer)
-        return longer.tolist() + spelled_out(entries[end:])
+        return longer.tolist() + with_text_pieces_expanded(entries[end:])
 
     def whole(self, messages: Sequence[Message]) -> list[int]:
         """Returns the ids [T] of a complete conversation, without the start of another answer."""

@@ -247,7 +247,7 @@ class PieceTokenizer:
         return getattr(self._tokenizer, name)
 
 
-def spelled_out(entries: Iterable[int]) -> list[int]:
+def with_text_pieces_expanded(entries: Iterable[int]) -> list[int]:
     """Returns ids [T] in which each TextPiece is replaced by its ids."""
     ids: list[int] = []
     for entry in entries:

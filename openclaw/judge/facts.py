@@ -61,7 +61,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None =
         fact: whether the answer's result is correct; None: unknown.
         comment: the user's words; None: those that followed the answer.
     """
-    words = words_behind(turn) if comment is None else comment
+    words = texts_after_answer(turn) if comment is None else comment
     if fact is None or not score or words is None:
         return None
     if score > 0:
@@ -69,7 +69,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, comment: str | None =
     return (not fact) if rejects_result(words) else None
 
 
-def words_behind(turn: Turn) -> str | None:
+def texts_after_answer(turn: Turn) -> str | None:
     """Returns people's messages after the answer; None if only tools answered."""
     texts = user_texts_in(turn.next_state or [])
     return "\n".join(texts) if texts else None
@@ -81,7 +81,7 @@ def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
     verdicts: list[bool | None] = []
     for text, call in zip(texts, paired, strict=True):
         score, _ = read_tool_result(text, call)
-        verdicts.append(None if not score or (score > 0 and call.looks) else score > 0)
+        verdicts.append(None if not score or (score > 0 and call.displays) else score > 0)
     if not verdicts or False in verdicts:
         return False if verdicts else None
     return None if None in verdicts else True

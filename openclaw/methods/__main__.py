@@ -1,4 +1,4 @@
-"""`python -m openclaw.methods PATH`: checks whether a function is a method. See `trial.py`."""
+"""`python -m openclaw.methods PATH`: checks a method by calling it on example turns. See `trial.py`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Needs:
 
     eval: the score by the next state; hint: the hints in it.
     teacher: the outputs of an inference engine that is the teacher: `token` log-probs of the answer's own ids,
-    `topk` the teacher's best ids too, `none` nothing at all. A teacher in the trainer gets the candidates instead.
+    `topk` the teacher's best ids too, `none` nothing. A teacher in the trainer gets the candidates instead.
     """
 
     eval: bool = True
@@ -131,7 +131,7 @@ def function_of(flag: str, path: str) -> Callable[..., Any]:
 
 
 def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[MethodFunction], MethodFunction]:
-    """Decorator: declares what a method needs, as a function of its options."""
+    """Decorator: declares the needs of a method, as a function of its options."""
 
     def declare(function: MethodFunction) -> MethodFunction:
         function.method_needs = (needs, options)  # type: ignore[attr-defined]

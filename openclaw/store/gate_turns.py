@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
-from openclaw.store.people import others_than
+from openclaw.store.people import not_of_people
 from openclaw.store.policies import is_of_trainer
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.shares import Person
@@ -55,7 +55,7 @@ class GateTurnTable:
             .limit(LOOKED_AT)
         )
         if excluded:
-            query = query.where(others_than(excluded))
+            query = query.where(not_of_people(excluded))
         with self._database.reading() as connection:
             rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
             selection = _Selection(max(1, count // 2))

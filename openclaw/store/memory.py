@@ -22,7 +22,7 @@ from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
 from openclaw.store.database import Database, lock_transaction
 from openclaw.store.deletion import delete_wishes
-from openclaw.store.people import is_of, others_than
+from openclaw.store.people import is_of, not_of_people
 from openclaw.store.policies import is_of_trainer, is_wish_of_trainer
 from openclaw.store.quarantine import DELETED
 from openclaw.store.rights import ADMINISTRATOR, Asker, usable
@@ -145,7 +145,7 @@ class MemoryTable:
             trainer: trainer whose policy answered the turns.
         """
         of_trainer = is_of_trainer(trainer)
-        by_person = self._stated(people, each, _judged_until(turn_ids), others_than(excluded), of_trainer)
+        by_person = self._stated(people, each, _judged_until(turn_ids), not_of_people(excluded), of_trainer)
         return {person: [one.text for one in statements] for person, statements in by_person.items()}
 
     def asked_by(

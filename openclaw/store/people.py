@@ -85,7 +85,7 @@ class PeopleTable:
             first = connection.execute(query.order_by(judgement.id).limit(1)).first()
             if first is None:
                 return False
-            return connection.execute(query.where(others_than([first.person])).limit(1)).first() is not None
+            return connection.execute(query.where(not_of_people([first.person])).limit(1)).first() is not None
 
     def waiting(self) -> set[Person]:
         """Returns the people who have ready samples."""
@@ -130,7 +130,7 @@ class PeopleTable:
             return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def others_than(people: Collection[Person]) -> ColumnElement[bool]:
+def not_of_people(people: Collection[Person]) -> ColumnElement[bool]:
     """Returns the SQL condition for turns of all people except these."""
     person, names = schema.turn.c.person, [one for one in people if one is not None]
     named = or_(person.is_(None), person.not_in(names)) if names else true()

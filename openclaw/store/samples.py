@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, up
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, lock_transaction, slices
-from openclaw.store.people import others_than
+from openclaw.store.people import not_of_people
 from openclaw.store.pictures import urls_of
 from openclaw.store.policies import is_sample_of_trainer
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
@@ -298,7 +298,7 @@ def _is_ready(trainer: str) -> ColumnElement[bool]:
 def _is_of_others(excluded: Collection[Person]) -> ColumnElement[bool]:
     """Returns the SQL condition for samples of turns by people who are not in `excluded`."""
     turn = schema.turn.c
-    return select(turn.id).where(turn.id == schema.sample.c.turn_id, others_than(excluded)).exists()
+    return select(turn.id).where(turn.id == schema.sample.c.turn_id, not_of_people(excluded)).exists()
 
 
 def _learned(connection: Connection, trainer: str) -> dict[Person, int]:

@@ -26,7 +26,7 @@ def bounded(
         batch_size: samples in a batch.
         share: fraction from 0 to 1; 1 for no limit.
     """
-    if share >= 1 or not _do_several_teach(ready, learned, batch_size):
+    if share >= 1 or not _several_people_teach(ready, learned, batch_size):
         return [sample for sample, _ in ready[:batch_size]]
     taken = Counter(learned)
     limit = share * (sum(taken.values()) + batch_size)
@@ -38,7 +38,7 @@ def bounded(
     return batch
 
 
-def _do_several_teach(
+def _several_people_teach(
     ready: Sequence[tuple[int, Person]], learned: Mapping[Person, int], batch_size: int
 ) -> bool:
     """Returns whether at least two people each have `batch_size` samples or more."""

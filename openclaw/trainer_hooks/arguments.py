@@ -95,32 +95,32 @@ class ReplayArguments:
 
 @dataclass(frozen=True)
 class AnchorArguments:
-    """Anchors: prompts with an explicit wish, so that wishes stay obeyed."""
+    """Anchors: prompts with an explicit request, so that the model keeps obeying requests."""
 
     anchor_share: float = flag(
         0.0,
         "anchors per replayed turn (per sample without --replay-steps): answers to prompts "
-        "with an explicit wish, distilled from the teacher; 0: none",
+        "with an explicit request, distilled from the teacher; 0: none",
         least=0,
         most=8,
     )
     anchor_wishes: str | None = flag(
-        None, "file with one wish per line, instead of openclaw.methods.anchors.WISHES"
+        None, "file with one request per line, instead of openclaw.methods.anchors.WISHES"
     )
 
 
 @dataclass(frozen=True)
 class StandingArguments:
-    """Standing preferences: what teachers read besides the hint of a turn."""
+    """Standing preferences: requests that the teacher gets in addition to a turn's hint."""
 
     standing_wishes: Literal["none", "person", "people"] = flag(
         "none",
-        "add the last two wishes of this person, or of everyone, for the trainer's teacher",
+        "add the last two wishes of this person, or of everyone, to the prompts of the trainer's teacher",
     )
     standing_liked: bool = flag(
         False,
-        "with --standing-wishes, also teach liked turns their person's wishes: faster, with temporary"
-        " loss of explicit wishes",
+        "with --standing-wishes, also teach wishes on liked turns: faster, but explicit requests are "
+        "obeyed less for a while",
         rules=[
             needs(
                 "standing_wishes",
@@ -142,7 +142,7 @@ _WITH_TRUST = needs("trust", text="{flag} works only with --trust facts; add tha
 
 @dataclass(frozen=True)
 class TrustArguments:
-    """Trust: whose words count if several people teach."""
+    """Trust: weights of people's feedback if several teach."""
 
     trust: Literal["none", "facts"] = flag(
         "none",
@@ -173,7 +173,7 @@ class TrustArguments:
 
 @dataclass(frozen=True)
 class ProbationArguments:
-    """Probation: what newer versions must keep up with while people talk."""
+    """Probation: monitoring of newer versions by the scores of their turns."""
 
     probation_turns: int = flag(
         50, "judged turns during which newer versions are monitored; 0: none", least=0

@@ -31,7 +31,7 @@ class Batch:
     Attributes:
         records: the leased samples.
         trust: how far each person is trusted; None without --trust.
-        teachers: what the teachers read; None without --standing-wishes.
+        teachers: the teachers' prompts; None without --standing-wishes.
         earlier: samples of earlier rollouts that may be trained again.
         steps: samples trained after the batch, one list an optimizer step.
         own: rows of the leased samples.

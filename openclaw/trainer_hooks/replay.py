@@ -36,7 +36,7 @@ class ExtraTurn:
     Attributes:
         again: whether the turn itself is trained again.
         plain: ids of its prompt without memory and of its answer; None if it is not distilled.
-        anchors: ids of prompts with an explicit wish, each with the turn's answer.
+        anchors: ids of prompts with an explicit request, each with the turn's answer.
     """
 
     record: SampleRecord

@@ -52,8 +52,10 @@ FLAGS = (*BATCH_FLAGS, JudgeProcessArguments)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags declared by gateway and judge; flags that are not set come from the processes' environment."""
-    add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
-    judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
+    add_flags(
+        parser.add_argument_group("gateway", "The OpenAI-compatible server for clients."), GATEWAY_FLAGS
+    )
+    judge = parser.add_argument_group("judge", "Scores each turn by the message after it.")
     judge_settings.add_flags(judge)
     teacher_settings.add_flags(judge)
 

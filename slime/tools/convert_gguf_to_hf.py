@@ -36,7 +36,7 @@ def convert(file: Path, output: Path, dtype: str = "float32") -> None:
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     if not tokenizer.chat_template:
         raise ValueError("it has no chat template, so it cannot be served: use an instruct model")
-    split_as_the_file_says(tokenizer, pre_tokenizer(file))
+    set_pre_tokenizer(tokenizer, pre_tokenizer(file))
     model = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=getattr(torch, dtype), trust_remote_code=False
     )
@@ -53,8 +53,8 @@ def pre_tokenizer(file: Path) -> str:
     return str(field.contents()) if field else ""
 
 
-def split_as_the_file_says(tokenizer: Any, name: str) -> None:
-    """transformers splits every GPT-2-like tokenizer as GPT-2 does; SmolLM's takes each digit by itself."""
+def set_pre_tokenizer(tokenizer: Any, name: str) -> None:
+    """Makes SmolLM's tokenizer split every digit; transformers loads it with GPT-2's rules. Raises ValueError."""
     from tokenizers import decoders, pre_tokenizers
 
     backend = tokenizer.backend_tokenizer

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TINY_SCRIPT = ROOT / "openclaw-rl" / "run_tiny_openclaw_rl.sh"
 
 
-def end_as_by_ctrl_c() -> None:
+def exit_on_sigterm() -> None:
     """Makes SIGTERM unwind this process, so that its loop ends with it; an existing handler stays."""
     alone = threading.current_thread() is threading.main_thread()
     if alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
@@ -56,7 +56,7 @@ class Loop:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Loop:
-        end_as_by_ctrl_c()
+        exit_on_sigterm()
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.started_at = time.monotonic()
         with open(self.run_dir / "launch.log", "ab") as log:

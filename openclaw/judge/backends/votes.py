@@ -72,7 +72,7 @@ class Reply:
     @classmethod
     def of_text(cls, text: str, finish_reason: object = None) -> Reply:
         """Returns a reply whose reasoning, if any, is part of its text."""
-        return cls(text, behind_the_thinking(text), finish_reason not in _CUT)
+        return cls(text, after_reasoning(text), finish_reason not in _CUT)
 
     @classmethod
     def of_chat(cls, answer: Mapping[str, Any]) -> Reply:
@@ -90,7 +90,7 @@ class Reply:
             thoughts = f"{thought}\n{thoughts}"
         if not text and not thoughts.strip():
             raise JudgeError("the judge's answer has no text")
-        return cls(text or thoughts, behind_the_thinking(text), reason not in _CUT)
+        return cls(text or thoughts, after_reasoning(text), reason not in _CUT)
 
 
 def read_eval_vote(reply: Reply | str) -> Vote:
@@ -120,7 +120,7 @@ def marked(marker: str, mark: str) -> str:
     return f"{marker[:-1]}_{mark}]" if mark else marker
 
 
-def behind_the_thinking(text: str) -> str:
+def after_reasoning(text: str) -> str:
     """Returns the part of a reply after its reasoning; "" if the reasoning does not end."""
     if _CHANNEL in text:
         text = text.rpartition(_FINAL)[2] if _FINAL in text else ""

@@ -57,7 +57,7 @@ class ReadingBackend(RulesBackend):
         if not comment or is_known_praise or _language(question) != EXAMPLES_IN:
             return vote, None
         answer = bounded(question.response)
-        reading = await self._reader.reading(bounded(comment), answer, _said_before(question))
+        reading = await self._reader.reading(bounded(comment), answer, _previous_comment(question))
         if reading is None or not reading.is_sure:
             return vote, None
         if vote.score == 0 or (is_by_tone and vote.score != reading.kind.score):
@@ -71,7 +71,7 @@ def _sentence(reading: Reading) -> str:
     return sentences[0][0] if sentences else ""
 
 
-def _said_before(question: JudgeQuestion) -> str:
+def _previous_comment(question: JudgeQuestion) -> str:
     """Returns the user's comment on the previous answer; "" for the first answer."""
     roles = [message.get("role") for message in question.messages]
     return bounded(last_user_text(question.messages)) if "assistant" in roles else ""

@@ -256,7 +256,7 @@ def wish_for_form(text: str, conversation: str) -> str:
     )
 
 
-def takes_back(text: str, conversation: str) -> str:
+def request_after_praise(text: str, conversation: str) -> str:
     """Returns the part after a "but" that asks for another form, in a message that begins with praise; "" if there is
     none."""
     turn = _TURN.search(text)

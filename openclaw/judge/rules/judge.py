@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 
 from openclaw.common.messages import LINE_BREAK, last_user_text, text_of
 from openclaw.judge.questions import JudgeQuestion, bounded
-from openclaw.judge.rules.advice import takes_back, wish_for_form
+from openclaw.judge.rules.advice import request_after_praise, wish_for_form
 from openclaw.judge.rules.chinese import read_chinese_feedback
 from openclaw.judge.rules.corrections import correction_in, restated
 from openclaw.judge.rules.english import read_feedback
@@ -169,7 +169,7 @@ def _vote_on_message(comment: str, asked: str, response: str) -> Vote:
     if not comment:
         return Vote(score=0, text=ABOUT_OTHERS)
     score, why = _feedback(comment, conversation)
-    if score > 0 and (rest := takes_back(comment, conversation)):
+    if score > 0 and (rest := request_after_praise(comment, conversation)):
         return Vote(score=-1, text=f"praise, and a wish for another form: {rest}")
     if not score and not why.startswith(_DOUBTFUL) and not response.rstrip().endswith(("?", "？", "؟")):
         wish = wish_for_form(comment, conversation)

@@ -47,7 +47,8 @@ class Step:
         return self.words[0].rsplit("/", 1)[-1]
 
     @property
-    def looks(self) -> bool:
+    def displays(self) -> bool:
+        """Returns whether the program only displays content, and changes nothing."""
         if _HELP & set(self.words):
             return True
         line = " ".join(self.words[1:])
@@ -88,10 +89,10 @@ class ToolCall:
         return tuple(step for step in self.steps if step.program not in _PROGRAMS["prepares"])
 
     @property
-    def looks(self) -> bool:
+    def displays(self) -> bool:
         """Returns whether the output is content that the call was to display."""
         if self.command:
-            return bool(self.working) and all(step.looks for step in self.working)
+            return bool(self.working) and all(step.displays for step in self.working)
         return _READERS.match(self.name) is not None
 
     @property
@@ -99,7 +100,7 @@ class ToolCall:
         """Returns whether the output, unless it is a failure, is the result of a computation."""
         if not self.command:
             return _CELLS.match(self.name) is not None
-        return bool(self.working) and all(step.computes or step.looks for step in self.working)
+        return bool(self.working) and all(step.computes or step.displays for step in self.working)
 
     @property
     def shows_texts(self) -> bool:
@@ -111,7 +112,7 @@ class ToolCall:
         """Returns whether exit code 1 is an answer."""
         if not self.working:
             return False
-        return self.working[-1].asks or (self.looks and any(step.asks for step in self.working))
+        return self.working[-1].asks or (self.displays and any(step.asks for step in self.working))
 
     @property
     def hides_failures(self) -> bool:

@@ -143,8 +143,8 @@ def _with_code(code: int, body: str, call: ToolCall) -> Verdict:
 
 
 def _with_zero(body: str, call: ToolCall) -> Verdict:
-    failure = own_failure(body, _programs(call)) if call.hides_failures or call.looks else None
-    if not call.looks:
+    failure = own_failure(body, _programs(call)) if call.hides_failures or call.displays else None
+    if not call.displays:
         value = as_object(body)
         failure = failure or (object_failed(value) if value else None) or summary_failed(body)
         if call.hides_failures:
@@ -160,7 +160,7 @@ def _without_code(report: Report, call: ToolCall) -> Verdict:
     body = report.body
     if not body:
         return 0, "no output"
-    if call.looks:
+    if call.displays:
         return _shown(report, call)
     if report.value is not None:
         failure = object_failed(report.value)

@@ -121,7 +121,7 @@ class ConversationTokenizer:
             template_fingerprint=self._format.fingerprint,
         )
 
-    def surely_exceeds(self, messages: list[Message]) -> bool:
+    def messages_exceed_context(self, messages: list[Message]) -> bool:
         """Returns whether the messages alone certainly exceed the context length. This is cheaper than rendering
         them."""
         return self._tokenizer.exceeds(

@@ -83,7 +83,7 @@ def _prepared(
     """Returns the tokenized turns of a session. Counts turns that cannot be tokenized in `left_out`."""
     prepared = []
     for past in session.turns:
-        if tokenizer.surely_exceeds(past.messages):
+        if tokenizer.messages_exceed_context(past.messages):
             left_out["context_length_exceeded"] += 1
             continue
         try:

@@ -154,7 +154,7 @@ def _turn(row: Mapping[str, Any]) -> Turn:
 def _finished(
     started: Sample, turns: Sequence[Turn], outcome: Outcome, per_turn: bool
 ) -> Sample | list[Sample]:
-    whole = not per_turn and _continue_each_other(turns)
+    whole = not per_turn and _is_continuous(turns)
     numbers: dict[str, Any] = {**outcome.details, "turns": len(turns)}
     if whole:
         numbers["spans"] = as_one(started, turns)
@@ -165,7 +165,7 @@ def _finished(
     return started if whole else samples
 
 
-def _continue_each_other(turns: Sequence[Turn]) -> bool:
+def _is_continuous(turns: Sequence[Turn]) -> bool:
     """Returns whether each prompt begins with all ids of the turn before, at one temperature; records the
     observations in between."""
     for before, after in itertools.pairwise(turns):

@@ -22,7 +22,7 @@ from slime.arguments.plugin_flags import (
     plugin_paths,
     plugin_variables,
 )
-from slime.arguments.rules.engine import THIRD_PARTY, python_of, take_engine_words
+from slime.arguments.rules.engine import THIRD_PARTY, python_of, split_engine_arguments
 from slime.arguments.upstream.refused import take_foreign
 from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
@@ -107,12 +107,12 @@ def read_values(
     words: dict[str, list[str]] = {}
     if backend in THIRD_PARTY:
         known = [name for action in parser._actions for name in action.option_strings]
-        rest, words = take_engine_words(argv, backend, known)
+        rest, words = split_engine_arguments(argv, backend, known)
         parsed, unknown = parser.parse_known_args(rest)
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))
-    values = _without_what_others_turn_off(flags, values, vars(parsed)) | vars(parsed) | filed
+    values = _without_disabled_values(flags, values, vars(parsed)) | vars(parsed) | filed
     values["engine_words"] = words
     if shape and values.get("hf_checkpoint"):
         check_shape(values["hf_checkpoint"], shape)
@@ -156,7 +156,7 @@ def complete_parser(
     return Completed(parser, flags, config_file(early["custom_config_path"], flags), groups)
 
 
-def _without_what_others_turn_off(
+def _without_disabled_values(
     flags: Sequence[Flag], values: dict[str, Any], parsed: Mapping[str, object]
 ) -> dict[str, Any]:
     """Removes environment values that a command-line flag makes irrelevant, without an error."""

@@ -205,7 +205,7 @@ class MemoryRequest(_Body):
 
     @field_validator("tags")
     @classmethod
-    def _all_of_it(cls, tags: list[str] | None) -> list[str] | None:
+    def _both_tags(cls, tags: list[str] | None) -> list[str] | None:
         if tags is not None and not {"weights", "kv_cache"} <= set(tags):
             raise ValueError(
                 "this engine releases and resumes weights and kv_cache together: set both tags, or omit tags"

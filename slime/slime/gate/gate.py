@@ -80,9 +80,9 @@ class CandidateGate:
     def watch(self) -> None:
         """Orders a rollback if the live version has become worse; called repeatedly."""
         if self.orders is not None and (reason := self.audit.collect()) is not None:
-            self.go_back_from(self.audit.version, reason)
+            self.order_rollback_from(self.audit.version, reason)
 
-    def go_back_from(self, version: int, reason: str) -> bool:
+    def order_rollback_from(self, version: int, reason: str) -> bool:
         """Orders a rollback to the newest version known to be good; returns False if there is no other."""
         good = self.history.good
         if self.orders is None or good is None or good == version:
@@ -247,7 +247,7 @@ class CandidateGate:
             live.version,
             reason,
         )
-        if not self.go_back_from(live.version, reason):
+        if not self.order_rollback_from(live.version, reason):
             self.history.right = right
 
     def is_due(self, near: bool) -> bool:

@@ -39,7 +39,7 @@ class KeptState:
         self.optimizers = [[_with(state, taken) for state in part] for part in states]
         self.random = random_state()
         self.global_step, self.version = trainer.global_step, trainer.version
-        self.elsewhere = trainer.keep_elsewhere()
+        self.elsewhere = trainer.save_external_state()
         self.critic_steps = trainer.critic.steps if trainer.critic else 0
 
     @torch.no_grad()
@@ -52,7 +52,7 @@ class KeptState:
                 _restore_optimizer(part.optimizer, optimizer)
                 part.optimizer.zero_grad(set_to_none=True)
         wait_for_copies()
-        trainer.return_elsewhere(self.elsewhere)
+        trainer.restore_external_state(self.elsewhere)
         restore_random_state(self.random)
         trainer.global_step, trainer.version = self.global_step, self.version
         if trainer.critic is not None:

@@ -1,5 +1,5 @@
-"""What a critic adds to policy gradients: generalised advantage estimation (GAE, Schulman 2016) and the clipped value
-loss of PPO.
+"""The parts of PPO that need a critic: generalised advantage estimation (GAE, Schulman 2016) and the clipped value
+loss.
 
 Only trained tokens are actions. Tool output between them belongs to the environment: it is no step of the recursion,
 because nothing trains the critic on it.

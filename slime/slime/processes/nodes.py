@@ -108,7 +108,7 @@ def end_all(folder: Path) -> None:
         manager.stop(record.name)
 
 
-def stop_everywhere(run_dir: Path, patience: float = STOP_TIMEOUT) -> list[str]:
+def stop_servers_on_other_machines(run_dir: Path, patience: float = STOP_TIMEOUT) -> list[str]:
     """Orders the end of the servers on all other machines that share the run folder, and waits for it.
 
     Returns:
@@ -124,7 +124,7 @@ def stop_everywhere(run_dir: Path, patience: float = STOP_TIMEOUT) -> list[str]:
     return [folder.name for folder in waiting]
 
 
-def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the driver's variables that its engines on other machines get in addition to the environment there: for
     engines and proxies, without keys."""
     passed, secret = ("SGLANG_", "VLLM_", "HF_", "no_proxy", "NO_PROXY"), ("KEY", "TOKEN")

@@ -92,7 +92,7 @@ class Supervisor:
                 report(f"stopping all processes of this run; the same command resumes {self.run_dir}")
             if (rented := usage.summary(self.run_dir)) is not None:
                 report(f"used at the rented service: {rented}")
-            (self.stopper or stop_in_a_session_of_its_own(self.run_dir)).wait()
+            (self.stopper or start_stop_process(self.run_dir)).wait()
 
     def run_drivers(self) -> int:
         """Runs one driver after another; returns an exit status."""
@@ -153,7 +153,7 @@ class Supervisor:
             while driver.poll() is None and not self.must_end():
                 time.sleep(0.1)
             if driver.poll() is None:
-                self.stopper = stop_in_a_session_of_its_own(self.run_dir, driver.pid)
+                self.stopper = start_stop_process(self.run_dir, driver.pid)
                 driver.terminate()
                 self.wait_for_end(driver)
         finally:
@@ -235,7 +235,7 @@ def stop_everything(run_dir: Path) -> None:
     processes."""
     control.kill_marked(run_dir)
     forget_saving(run_dir)
-    elsewhere = Thread(target=stop_elsewhere, args=(run_dir,))
+    elsewhere = Thread(target=stop_other_machines, args=(run_dir,))
     elsewhere.start()
     ServerManager(run_dir).stop_all()
     elsewhere.join()
@@ -248,16 +248,18 @@ def stop_everything(run_dir: Path) -> None:
     shutil.rmtree(control.memory_dir(run_dir), ignore_errors=True)
 
 
-def stop_elsewhere(run_dir: Path) -> None:
+def stop_other_machines(run_dir: Path) -> None:
     """Ends the engines on other machines; reports machines that do not answer."""
-    for machine in nodes.stop_everywhere(run_dir):
+    for machine in nodes.stop_servers_on_other_machines(run_dir):
         report(f"{machine} does not answer: its engines stop by themselves within {nodes.LEASE_SECONDS:g} s")
 
 
-def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
-    """Starts a process that ends everything, once the driver with this pid has exited. Ray kills the processes of a
-    stopped job after 3 s, which is less than drivers and servers may need; it does not know processes that are
-    started now."""
+def start_stop_process(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
+    """Starts a detached process that ends the run after the driver with this pid has exited.
+
+    Ray kills the processes of a stopped job after 3 s, but a driver and its servers may need longer. Ray does not kill
+    a process in another session.
+    """
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
     command += [] if driver is None else ["--after", str(driver)]
     env = {name: value for name, value in os.environ.items() if name != control.MARK}

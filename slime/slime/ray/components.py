@@ -28,7 +28,7 @@ from slime.ray.train_group import TrainGroup
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
-from slime.weights.versions import forget_lost
+from slime.weights.versions import clear_missing_live
 
 if TYPE_CHECKING:
     from slime.flags import Arguments
@@ -54,7 +54,7 @@ class RunComponents:
             # addresses of engines on other machines are not known earlier
             specs = server_specs(args, self.nodes.hosts)
         write_arguments(self.run_dir, args)
-        if (lost := forget_lost(self.run_dir)) is not None:
+        if (lost := clear_missing_live(self.run_dir)) is not None:
             logger.warning("version %d is missing at %s: writing it again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         end_released(self.run_dir)

@@ -224,7 +224,7 @@ class EngineNodes:
     def watch(self, node: EngineNode) -> None:
         """Starts a watcher on the machine, which starts its engines if they are not running."""
         kind = ServerWatcher.options(scheduling_strategy=node.strategy())  # type: ignore[attr-defined]
-        node.actor = kind.remote(node.facts.folder, node.specs, nodes.passed_on(self.env), True)
+        node.actor = kind.remote(node.facts.folder, node.specs, nodes.forwarded_variables(self.env), True)
 
     def control(self, node: EngineNode, spec: ServerSpec, sender: SenderHandle | None) -> EngineControl:
         def end() -> None:

@@ -121,9 +121,9 @@ def needs_gloo(args: ServingSide) -> bool:
     """Returns whether weights are sent by gloo because NCCL cannot connect trainer and engines; logs it."""
     if args.actor_num_gpus_per_node == 0:
         return False
-    from slime.engines.sglang.nccl import apart_from_others
+    from slime.engines.sglang.nccl import nccl_mismatch
 
-    reason = apart_from_others(args.engine_python)
+    reason = nccl_mismatch(args.engine_python)
     if reason:
         logger.warning(
             "%s: weights are broadcast by gloo, from CPU memory; if the engines have the "

@@ -385,7 +385,7 @@ class Placement:
             if self.machines[place] == lost_node
         ]
         if not names:
-            self.share_again(lost_node, node)
+            self.share_gpus_again(lost_node, node)
             return
         own = [bundle for name in names for bundle in self.engine_bundles[name][1]]
         if (group := self.groups.pop(lost_node, None)) is not None:
@@ -398,7 +398,7 @@ class Placement:
             each = len(self.engine_bundles[part, engine][1])
             self.sites[part][engine * each : (engine + 1) * each] = [sites.pop(0) for _ in range(each)]
 
-    def share_again(self, lost_node: str, node: str) -> None:
+    def share_gpus_again(self, lost_node: str, node: str) -> None:
         """Like `reserve_again`, for engines that share GPUs with trainers."""
         old = [number for number, site in enumerate(self.sites["rollout"]) if site.node_id == lost_node]
         trainers = [site for site in self.sites["actor"] if site.node_id == node]

@@ -123,9 +123,9 @@ class TrainingRun(RunComponents):
         Raises:
             TrainError: the trainer was lost too often, or Ray has failed.
         """
-        passed_over = checkpoints.passed_over(self.args.save, self.args.load)
-        if passed_over is not None:
-            logger.warning("%s", passed_over)
+        warning = checkpoints.ignored_checkpoint_warning(self.args.save, self.args.load)
+        if warning is not None:
+            logger.warning("%s", warning)
         while True:
             try:
                 rollout_id = self.go_live()
@@ -208,7 +208,7 @@ class TrainingRun(RunComponents):
         """Returns whether a version is on its way to the engines."""
         return self.in_flight is not None and self.in_flight.busy
 
-    def look_at_servers(self) -> None:
+    def check_servers(self) -> None:
         """Checks the processes that run without a trainer, and settles a version whose thread has ended."""
         self.runtime.check()
         self.watcher.check()
@@ -228,7 +228,7 @@ class TrainingRun(RunComponents):
             TrainerDied: the trainer was lost.
         """
         self.look_for_stop()
-        self.look_at_servers()
+        self.check_servers()
         if self.trainers is None:
             return
         self.trainers.check()
@@ -439,7 +439,7 @@ class TrainingRun(RunComponents):
         self.budget.take(death)
         assert self.trainers is not None
         self.trainers.kill()
-        self.placement.wait_until_complete(self.look_at_servers)
+        self.placement.wait_until_complete(self.check_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)
 

@@ -170,7 +170,7 @@ def status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def status_behind(error: BaseException | None) -> int | None:
+def status_in_causes(error: BaseException | None) -> int | None:
     """Returns the HTTP status of an error or of its causes."""
     while error is not None:
         if (status := status_of(error)) is not None:

@@ -191,7 +191,9 @@ def _over_ranks(
     alike = len(parts) < len(samples)
     bins = _fixed_bins(samples, limits) if whole is None else _token_bins(parts, load, whole)
     bins = _fill_ranks(bins, load, limits.world_size)
-    return _balanced(bins, load, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
+    return (
+        _balanced(bins, load, limits.world_size) if limits.balance else _round_robin(bins, limits.world_size)
+    )
 
 
 def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:
@@ -237,7 +239,7 @@ def _halves(samples: list[int], load: Load) -> list[list[int]]:
     return halves
 
 
-def _dealt(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
+def _round_robin(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
     return [bins[rank::world_size] for rank in range(world_size)]
 
 

@@ -178,12 +178,12 @@ class Backend(Persistent):
         passes."""
         return False
 
-    def keep_elsewhere(self) -> object:
+    def save_external_state(self) -> object:
         """Saves trained state that is outside this process; returns a handle for it."""
         return None
 
-    def return_elsewhere(self, kept: object) -> None:
-        """Restores the state that `keep_elsewhere` saved."""
+    def restore_external_state(self, kept: object) -> None:
+        """Restores the state that `save_external_state` saved."""
 
     @abstractmethod
     def divide(self) -> tuple[int, int]:

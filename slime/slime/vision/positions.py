@@ -31,7 +31,7 @@ def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
     return positions
 
 
-def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
+def position_shift_after(length: int, images: Sequence[ImagePlace]) -> int:
     """Returns the difference between the position of a token after `length` others and its index; at most 0."""
     return sum(max(image.grid[1:]) // image.merge - image.length for image in images if image.end <= length)
 

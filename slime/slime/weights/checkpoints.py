@@ -156,7 +156,7 @@ def _described(lora: dict[str, Any] | None) -> str:
     return " ".join(settings) or "no LoRA"
 
 
-def passed_over(save: str, load: str | None) -> str | None:
+def ignored_checkpoint_warning(save: str, load: str | None) -> str | None:
     """Returns a warning if `load` is an older checkpoint of `save`, because a run resumes from its newest; else None."""
     if load is None or Path(load).resolve().parent != Path(save).resolve() or not is_checkpoint(Path(load)):
         return None

@@ -94,7 +94,7 @@ def read_live(run_dir: Path) -> WeightVersion | None:
     return replace(live, path=str(run_dir / live.path))
 
 
-def forget_lost(run_dir: Path) -> WeightVersion | None:
+def clear_missing_live(run_dir: Path) -> WeightVersion | None:
     """Clears the live version if its folder is missing, and returns it. Engines then start with the original model
     until the trainer's weights go live again."""
     live = read_live(run_dir)

@@ -42,7 +42,7 @@ def test_a_stopping_run_stops_servers_on_other_machines_and_waits_for_them(
     keeper = threading.Thread(target=nodes.keep, args=(folder,))
     keeper.start()
     assert alive(folder)
-    assert nodes.stop_everywhere(tmp_path, patience=20.0) == []
+    assert nodes.stop_servers_on_other_machines(tmp_path, patience=20.0) == []
     keeper.join()
     assert not alive(folder)
     with pytest.raises(EngineError, match="engine-3 is not started again: the run has ended"):
@@ -50,7 +50,7 @@ def test_a_stopping_run_stops_servers_on_other_machines_and_waits_for_them(
 
 
 def test_an_unresponsive_machine_is_reported(folder: Path, tmp_path: Path) -> None:
-    assert nodes.stop_everywhere(tmp_path, patience=0.2) == ["10.0.0.2"] and alive(folder)
+    assert nodes.stop_servers_on_other_machines(tmp_path, patience=0.2) == ["10.0.0.2"] and alive(folder)
 
 
 def test_engines_end_when_no_driver_renews_the_lease(folder: Path) -> None:
@@ -73,4 +73,4 @@ def test_remote_servers_get_the_drivers_engine_variables_but_no_keys() -> None:
         "SGLANG_API_KEY": "a",
         "HF_TOKEN": "b",
     }
-    assert nodes.passed_on(given) == {"SGLANG_X": "1", "no_proxy": "10.0.0.2"}
+    assert nodes.forwarded_variables(given) == {"SGLANG_X": "1", "no_proxy": "10.0.0.2"}

@@ -118,11 +118,11 @@ def test_a_version_that_fails_to_go_live_ends_the_run_at_the_next_check(run: Any
     run.runtime = run.watcher
     run.publish(version(5), overlap=True)
     run.publisher.update.fails = True
-    run.look_at_servers()
+    run.check_servers()
     run.publisher.update.go.set()
     until(lambda: not run.busy)
     with pytest.raises(EngineError, match="refused"):
-        run.look_at_servers()
+        run.check_servers()
     assert "tracker.log" not in calls and run.publisher.live.version == 5
 
 
@@ -169,7 +169,7 @@ def test_an_order_waits_until_the_version_in_flight_is_settled(
 ) -> None:
     run.runtime = run.watcher
     monkeypatch.setattr(ray_run, "execute_order", lambda *_: calls.append("obeyed"))
-    monkeypatch.setattr(run, "look_at_servers", lambda: None)
+    monkeypatch.setattr(run, "check_servers", lambda: None)
     run.publish(version(5), overlap=True)
     run.publisher.update.go.set()
     until(lambda: not run.busy)
@@ -322,7 +322,7 @@ def test_a_version_rejected_while_waiting_for_a_batch_repeats_no_training(
     examined.publish(version(5), overlap=True)
     refuse(examined.publisher.update)
     until(lambda: not examined.busy)
-    examined.look_at_servers()
+    examined.check_servers()
     examined.publisher.update.fails = False
     following = version(6)
     examined.train(following)

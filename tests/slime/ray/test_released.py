@@ -57,9 +57,9 @@ def test_ended_and_remote_engines_leave_no_memory_record(tmp_path: Path) -> None
 
 
 STARTED = (
-    "server_specs", "split_of", "log_to_file", "write_arguments", "Runtime", "Placement", "EngineNodes", "forget_lost",
-    "on_own_gpus", "end_released", "WatcherHandle", "Rollouts", "Tracker", "weight_sender", "ExternalEngines",
-    "Publisher",
+    "server_specs", "split_of", "log_to_file", "write_arguments", "Runtime", "Placement", "EngineNodes",
+    "clear_missing_live", "on_own_gpus", "end_released", "WatcherHandle", "Rollouts", "Tracker", "weight_sender",
+    "ExternalEngines", "Publisher",
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_a_driver_ends_engines_without_memory_before_adopting_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = MagicMock()
-    seen.forget_lost.return_value = None
+    seen.clear_missing_live.return_value = None
     for name in STARTED:
         monkeypatch.setattr(components, name, getattr(seen, name))
     monkeypatch.setattr(components, "check_before_start", lambda args, env: None)

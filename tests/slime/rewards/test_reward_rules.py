@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slime.errors import RewardError
-from slime.rollout.rm_hub.answers import last_boxed, plainly_same
+from slime.rollout.rm_hub.answers import last_boxed, same_without_algebra
 from slime.rollout.rm_hub.grader import Grader
 from slime.rollout.rm_hub.ifbench import ifbench_reward
 from slime.rollout.rm_hub.instructions import CHECKS
@@ -55,7 +55,7 @@ def test_the_last_boxed_expression_is_the_answer(text: str, answer: str | None) 
     ],
 )
 def test_numbers_and_words_are_compared_without_algebra(answer: str, label: str, same: bool | None) -> None:
-    assert plainly_same(answer, label) is same
+    assert same_without_algebra(answer, label) is same
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from slime.training.core.packing import pack
 from slime.types import Sample
 from slime.vision.models import PlacedImages
 from slime.vision.place import ImagePlace
-from slime.vision.positions import rope_positions, shift_behind
+from slime.vision.positions import position_shift_after, rope_positions
 from tests.fakes.fixtures import MakeTrainer, MakeTrainingArgs
 from tests.fakes.tiny_vision_model import load_reference, picture, reference_log_probs
 
@@ -46,7 +46,7 @@ def test_positions_match_transformers(samples: list[Sample], reference: PreTrain
         grids = torch.tensor([place.grid for place in sample.images])
         expected, shift = reference.model.get_rope_index(torch.tensor([sample.tokens]), types, grids)
         assert torch.equal(rope_positions(len(sample.tokens), sample.images), expected[:, 0])
-        assert shift_behind(len(sample.tokens), sample.images) == int(shift)
+        assert position_shift_after(len(sample.tokens), sample.images) == int(shift)
 
 
 @pytest.mark.parametrize("flags", [{}, {"log_probs_chunk_size": 3}, {"gradient_checkpointing": True}])

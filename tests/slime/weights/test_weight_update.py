@@ -15,7 +15,7 @@ from slime.weights.versions import (
     WeightVersion,
     artifact_folder,
     claim_folder,
-    forget_lost,
+    clear_missing_live,
     prune,
     read_live,
     write_live,
@@ -204,10 +204,10 @@ def test_a_live_version_with_a_missing_folder_is_cleared(tmp_path: Path) -> None
     versions = tmp_path / "versions"
     live = WeightVersion(3, str(artifact_folder(versions, 3)), "sum-3")
     write_live(tmp_path, live)
-    assert forget_lost(tmp_path) == live and read_live(tmp_path) is None
+    assert clear_missing_live(tmp_path) == live and read_live(tmp_path) is None
     Path(live.path).mkdir(parents=True)
     write_live(tmp_path, live)
-    assert forget_lost(tmp_path) is None and read_live(tmp_path) == live
+    assert clear_missing_live(tmp_path) is None and read_live(tmp_path) == live
 
 
 def test_two_runs_do_not_share_a_folder_of_versions(tmp_path: Path) -> None:

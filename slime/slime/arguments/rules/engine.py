@@ -21,7 +21,7 @@ first prefix is for all."""
 ROUTER = "--sglang-router-"  # flags of the original slime's router, which is not needed here
 
 
-def take_engine_words(
+def split_engine_arguments(
     words: Sequence[str], backend: str, known: Collection[str] = ()
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Removes the flags for SGLang or vLLM, with their values, from a command line.

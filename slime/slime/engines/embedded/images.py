@@ -17,7 +17,7 @@ from slime.errors import ConfigError, DataError
 from slime.vision.files import ProcessedImage
 from slime.vision.models import Features, PlacedImages, joined
 from slime.vision.place import ImagePlace, problem
-from slime.vision.positions import rope_positions, shift_behind
+from slime.vision.positions import position_shift_after, rope_positions
 from slime.vision.reading import image_of_url
 
 
@@ -163,4 +163,4 @@ def images_of_prompt(
             raise RequestError(f"image_data: each patch must have {placed.patch} numbers for this model")
     if wrong := problem(places, prompt, prompt, ()):
         raise RequestError(f"image_data: {wrong}")
-    return PromptImages(images, places, rope_positions(prompt, places), shift_behind(prompt, places))
+    return PromptImages(images, places, rope_positions(prompt, places), position_shift_after(prompt, places))

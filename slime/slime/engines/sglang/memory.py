@@ -191,13 +191,13 @@ def serialized(flat: Tensor, bucket: Bucket) -> str:
         )
         place = end
     buffer = io.BytesIO()
-    with _known_as_sglangs():
+    with _pickled_as_sglang():
         ForkingPickler(buffer).dump({"flattened_tensor": flat, "metadata": metadata})
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 @contextmanager
-def _known_as_sglangs() -> Iterator[None]:
+def _pickled_as_sglang() -> Iterator[None]:
     """Makes pickle write SGLang's class name, although SGLang is not installed in this Python."""
     module = ModuleType(METADATA_MODULE)
     vars(module)["FlattenedTensorMetadata"] = FlattenedTensorMetadata

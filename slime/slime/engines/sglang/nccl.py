@@ -31,7 +31,7 @@ def check_same_nccl(engine_python: str) -> None:
         raise ConfigError(problem)
 
 
-def apart_from_others(engine_python: str | None) -> str:
+def nccl_mismatch(engine_python: str | None) -> str:
     """Returns why NCCL cannot connect this trainer and external engines; "" if it can.
 
     Args:

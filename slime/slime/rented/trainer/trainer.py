@@ -146,10 +146,10 @@ class RentedTrainer(Trainer):
         """Does nothing: `save` returns when the checkpoint is valid."""
 
     @loses_trainer
-    def keep_elsewhere(self) -> str:
+    def save_external_state(self) -> str:
         return self.places.keep()
 
-    def return_elsewhere(self, kept: object) -> None:
+    def restore_external_state(self, kept: object) -> None:
         self.places.resume(str(kept))
 
     @loses_trainer

@@ -85,7 +85,7 @@ def as_number(answer: str) -> Fraction | None:
     return None
 
 
-def plainly_same(answer: str, label: str) -> bool | None:
+def same_without_algebra(answer: str, label: str) -> bool | None:
     """Returns whether two answers are equal as numbers or text; None if this needs algebra.
 
     Words are compared as words: to algebra, "dog" and "god" are the same product of letters.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, normal, plainly_same
+from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, normal, same_without_algebra
 from slime.rollout.rm_hub.grader import grader
 
 DAPO_TAIL = 300
@@ -16,7 +16,7 @@ _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 def is_right(answer: str, label: object) -> bool:
     """Returns whether `answer` equals one of the labels: as a number, as text, else by algebra."""
     for right in labels_of(label):
-        same = plainly_same(answer, right)
+        same = same_without_algebra(answer, right)
         if same if same is not None else grader().same(answer, right):
             return True
     return False
@@ -48,5 +48,5 @@ def dapo_reward(response: str, label: object) -> dict[str, Any]:
     answers = _DAPO_ANSWER.findall(response[-DAPO_TAIL:])
     answer = answers[-1].strip() if answers else ""
     answer = last_boxed(answer) or answer
-    right = bool(answer) and any(plainly_same(answer, one) for one in labels_of(label))
+    right = bool(answer) and any(same_without_algebra(answer, one) for one in labels_of(label))
     return {"score": 1.0 if right else -1.0, "acc": right, "pred": normal(answer) if answer else "[INVALID]"}

@@ -230,7 +230,7 @@ def loss_batch(
         teacher_log_probs=None if taught is None else taught[0],
         taught=None if taught is None else taught[1],
         older=_older(micro_batch, packed, data),
-        behaviour_log_probs=_behaviour(micro_batch, packed, data),
+        behaviour_log_probs=_companion_log_probs(micro_batch, packed, data),
         segments=segments,
         denominator=denominator,
     )
@@ -258,7 +258,7 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
     return torch.tensor(written_before if micro_batch else [False], device=packed.targets.device)
 
 
-def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
+def _companion_log_probs(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
     """Returns the engine's log-probs of companions, and NaN for other samples; None if no companion has them."""
     samples = {i: data.samples[i] for i in micro_batch}
     companions = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}

@@ -24,7 +24,7 @@ def to_cpu(parts: Sequence[Part]) -> None:
     """Moves models and their optimizer states from the GPU to CPU memory."""
     for part in parts:
         if not _is_on_cpu(part.model):
-            _put_away(part)
+            _offload_part(part)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -44,7 +44,7 @@ def _is_on_cpu(model: Any) -> bool:
     return bool(getattr(model, "offloads", False))
 
 
-def _put_away(part: Part) -> None:
+def _offload_part(part: Part) -> None:
     reshard(part.model)
     sharded = [p for p in part.model.parameters() if isinstance(p, DTensor)]
     states = list(_states(part))

@@ -18,7 +18,7 @@ def cut(whole: Tensor, sizes: Sequence[int], ranks: int, rank: int) -> Tensor:
     return torch.cat([part.chunk(ranks)[rank] for part in torch.split(whole, list(sizes))])
 
 
-def put_together(parts: Sequence[Tensor], sections: Sections) -> list[Tensor]:
+def join_rank_parts(parts: Sequence[Tensor], sections: Sections) -> list[Tensor]:
     """Rebuilds the folder's tensors from the parts of all ranks."""
     sizes = [size // len(parts) for group in sections for size in group]
     by_rank = [torch.split(part, sizes) for part in parts]

@@ -111,7 +111,7 @@ class ShardedValues(ShardedModel):
     def _of(self, output: Tensor, packed: PackedBatch) -> Any:
         return self._own(output, packed).float()
 
-    def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
+    def _per_token(self, output: Tensor, packed: PackedBatch) -> Tensor:
         return self._own(output, packed).to(exact(self.dtype))
 
     def _own(self, output: Tensor, packed: PackedBatch) -> Tensor:

@@ -87,7 +87,7 @@ class ShardedModel(nn.Module):
             output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
             self._exchange(self.parallel.pp.rank + 1, output, None)
             if self.parallel.is_last:
-                log_probs.append(self._say(output, packed))
+                log_probs.append(self._per_token(output, packed))
         if self.parallel.pp.size == 1 or not packs:
             return log_probs
         sizes = [len(packed.targets) for packed in packs]
@@ -96,7 +96,7 @@ class ShardedModel(nn.Module):
         dist.broadcast(whole, src=self.parallel.pp.ranks[-1], group=self.parallel.pp.group)
         return list(torch.split(whole, sizes))
 
-    def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
+    def _per_token(self, output: Tensor, packed: PackedBatch) -> Tensor:
         """Returns the last stage's log-probs of a pack, [T]."""
         log_probs: Tensor = self._of(output, packed).log_probs(packed.targets)
         return log_probs

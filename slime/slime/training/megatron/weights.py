@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from slime.errors import ConfigError
 from slime.training.core.objects import receive_json, send_json
-from slime.training.megatron.fused_rows import put_together
+from slime.training.megatron.fused_rows import join_rank_parts
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis, Parallel
 from slime.training.megatron.weight_map import HEAD, Entry, entry_of, split_name
@@ -199,7 +199,7 @@ class WeightMap:
             halves = [part.chunk(2) for part in parts]
             return [torch.cat([half[i] for half in halves]) for i in range(2)]
         if entry.sections:
-            return put_together(parts, entry.sections)
+            return join_rank_parts(parts, entry.sections)
         whole = parts[0] if entry.dim is None else torch.cat(parts, dim=entry.dim)
         if entry.kind == "experts":
             each = len(entry.sources) // len(whole)  # two sources if gate and up projection are joined

@@ -15,10 +15,10 @@ from slime.engines.sglang.broadcast import Broadcast
 from slime.engines.sglang.nccl import (
     LOCK,
     PREFIX,
-    apart_from_others,
     check_same_nccl,
     locked_packages,
     mismatch,
+    nccl_mismatch,
     packages,
 )
 from slime.engines.sglang.sender import Meeting
@@ -77,7 +77,7 @@ def test_external_engines_are_assumed_to_have_the_locked_packages_unless_a_pytho
     monkeypatch.setattr("slime.engines.sglang.nccl.locked_packages", lambda lock: theirs)
     python = other_python(tmp_path / "engine", named) if named else None
     monkeypatch.setattr("slime.engines.sglang.nccl.sys.executable", other_python(tmp_path / "own", ours))
-    said = apart_from_others(python)
+    said = nccl_mismatch(python)
     assert told in said and bool(said) == bool(told)
 
 
@@ -93,7 +93,7 @@ def test_engines_with_an_incompatible_nccl_get_their_weights_over_gloo(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr("slime.engines.sglang.nccl.apart_from_others", lambda python: "two versions")
+    monkeypatch.setattr("slime.engines.sglang.nccl.nccl_mismatch", lambda python: "two versions")
     monkeypatch.setattr(external, "engine_client", lambda *_, over_gloo: seen.append(over_gloo))
     usual: dict[str, Any] = {
         "run_dir": str(tmp_path),

@@ -134,10 +134,14 @@ def test_an_older_checkpoint_of_the_runs_folder_is_ignored_with_a_warning(
     trainer = make_trainer()
     paths = [trainer.save(rollout_id, version=rollout_id, parent=0) for rollout_id in (1, 2)]
     save = trainer.args.save
-    assert "continues from checkpoint-3" in str(checkpoints.passed_over(save, paths[0]))
-    assert "ln -sfn checkpoint-2" in str(checkpoints.passed_over(save, paths[0]))
-    assert checkpoints.passed_over(save, paths[1]) is None
-    assert checkpoints.passed_over(save, None) is checkpoints.passed_over(str(tmp_path), paths[0]) is None
+    assert "continues from checkpoint-3" in str(checkpoints.ignored_checkpoint_warning(save, paths[0]))
+    assert "ln -sfn checkpoint-2" in str(checkpoints.ignored_checkpoint_warning(save, paths[0]))
+    assert checkpoints.ignored_checkpoint_warning(save, paths[1]) is None
+    assert (
+        checkpoints.ignored_checkpoint_warning(save, None)
+        is checkpoints.ignored_checkpoint_warning(str(tmp_path), paths[0])
+        is None
+    )
 
 
 def test_load_may_name_a_hugging_face_folder(
