@@ -12,6 +12,12 @@ COMBINE=("${COMBINED[@]}" --method-path openclaw_combine.combine:sample_from_jud
 TOPK_SELECT=(
   "${COMBINED[@]}" --method-path openclaw_combine.topk_select:sample_from_judged_turn --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer
 )
+# A wish is practised on everyday prompts, while anchors hold the model to explicit wishes: openclaw/dreaming/README.md. These
+# values are careful ones; they were not run on a GPU.
+DREAMS=(
+  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5
+  --dream-steps 8 --dream-first-steps 32 --dream-prompts 40 --extra-decay-steps 24
+)
 
 topk_select_defaults() {
   # At 1, scores of -1 undo what a hint teaches: the first step of Qwen 0.5 B then gains 0.02 nats instead of 0.26.

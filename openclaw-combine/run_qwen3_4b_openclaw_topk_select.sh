@@ -14,5 +14,5 @@ source "$ROOT/openclaw-combine/flags.sh"
 USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_topk_select MODEL=Qwen3-4B-Thinking-2507
 topk_select_defaults
 # shellcheck disable=SC2034  # read by run_gpu
-METHOD=("${TOPK_SELECT[@]}")
+METHOD=("${TOPK_SELECT[@]}" "${DREAMS[@]}")
 run_gpu "$@"

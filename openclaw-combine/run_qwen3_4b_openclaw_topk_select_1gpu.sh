@@ -15,5 +15,5 @@ USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_topk_select_1gpu MODEL=Qwen3-
 one_gpu_defaults
 topk_select_defaults
 # shellcheck disable=SC2034  # read by run_gpu
-METHOD=("${TOPK_SELECT[@]}" --load-in-4bit --use-lora --lora-rank 16 --lora-alpha 32)
+METHOD=("${TOPK_SELECT[@]}" "${DREAMS[@]}" --load-in-4bit --use-lora --lora-rank 16 --lora-alpha 32)
 run_gpu "$@"

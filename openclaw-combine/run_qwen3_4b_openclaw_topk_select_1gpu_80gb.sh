@@ -15,5 +15,5 @@ USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_topk_select_1gpu_80gb MODEL=Q
 one_large_gpu_defaults
 topk_select_defaults
 # shellcheck disable=SC2034  # read by run_gpu
-METHOD=("${TOPK_SELECT[@]}" --use-lora --lora-rank 32 --lora-alpha 64)
+METHOD=("${TOPK_SELECT[@]}" "${DREAMS[@]}" --use-lora --lora-rank 32 --lora-alpha 64)
 run_gpu "$@"

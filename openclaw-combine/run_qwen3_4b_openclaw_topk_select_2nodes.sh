@@ -18,5 +18,5 @@ default ROLLOUT_GPUS 4
 default PRM_GPUS 4
 topk_select_defaults
 # shellcheck disable=SC2034  # read by run_gpu
-METHOD=("${TOPK_SELECT[@]}")
+METHOD=("${TOPK_SELECT[@]}" "${DREAMS[@]}")
 run_gpu "$@"

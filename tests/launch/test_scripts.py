@@ -298,6 +298,17 @@ def test_the_context_never_exceeds_the_models_maximum(
     assert arguments(done.stdout)["--context-length"] == length, done.stderr
 
 
+@pytest.mark.parametrize("size", ["", "_2nodes", "_1gpu", "_1gpu_80gb"])
+def test_the_hybrid_practises_preferences_on_everyday_prompts(size: str) -> None:
+    """These flags belong together: without --no-topk-plain-teacher, turns without a hint undo what dreams teach."""
+    shown = arguments(dry(f"openclaw-combine/run_qwen3_4b_openclaw_topk_select{size}.sh").stdout)
+    flags = {
+        "--dream-steps": "8", "--dream-first-steps": "32", "--dream-prompts": "40", "--extra-decay-steps": "24",
+        "--teacher-guidance": "1.5", "--standing-wishes": "person", "--topk-plain-teacher": "False",
+    }  # fmt: skip
+    assert {name: shown[name] for name in flags} == {name: (value, "script") for name, value in flags.items()}
+
+
 def test_missing_parts_of_vllm_are_named() -> None:
     told = bash("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
     assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told
