@@ -7,6 +7,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 find_python() {
   local candidate
+  if [ -n "$FOUND_PYTHON" ]; then echo "$FOUND_PYTHON" && return; fi
   for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3 python; do
     [ -n "$candidate" ] || continue
     if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
@@ -36,6 +37,10 @@ python_advice() {
   echo "apt-get install $packages (python3-venv is for the system's python3 alone, which is 3.10 on Ubuntu 22.04);" \
     "without apt: conda create -n claw python=3.12, or uv python install 3.12"
 }
+
+# A start of a fresh clone needs it about ten times, in subshells, which cannot keep the answer.
+FOUND_PYTHON=''
+[ -x "${VENV:-$ROOT/.venv}/bin/python" ] || FOUND_PYTHON=$(find_python 2>/dev/null) || :
 
 # ensure_env REQUIREMENTS...: installs the files once, in this order; a stamp per file records the installed content.
 ensure_env() {
