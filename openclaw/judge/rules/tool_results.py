@@ -94,7 +94,6 @@ _CODES = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "
 _BODIES = ("output", "stdout", "stderr", "aggregated", "content", "text", "error")
 _HOLDERS = ("metadata", "details", "result", "data", "output")
 _EDGE = 20_000
-_NO_FAILURE = TOOLS["no_failure"]
 _END_LENGTH = 10_000
 """Characters examined at the beginning and end of a long result."""
 _SHORT_LENGTH, _SHORT_LINES = 400, 3
@@ -365,7 +364,7 @@ def _without_placeholder(body: str) -> str:
 
 def text_failed(text: str) -> str | None:
     """Returns why a tool's plain text is a failure, in a few words; None without evidence."""
-    read = _NO_FAILURE.sub(" ", _ends(text))
+    read = TOOLS["no_failure"].sub(" ", _ends(text))
     match = TOOLS["failure"].search(read)
     if match is None and is_report(read):
         first = read.strip().split("\n", 1)[0]
@@ -382,7 +381,7 @@ def text_succeeded(text: str) -> str | None:
 def summary_failed(text: str) -> str | None:
     """Returns the reason if the last lines (a test summary) prove a failure regardless of the exit code."""
     last = "\n".join(_ends(text).rstrip().split("\n")[-_SUMMARY_LINES:])
-    match = TOOLS["summary_failure"].search(_NO_FAILURE.sub(" ", last))
+    match = TOOLS["summary_failure"].search(TOOLS["no_failure"].sub(" ", last))
     return None if match is None else f"summary: {match.group().strip()[:60]}"
 
 

@@ -12,9 +12,16 @@ _PART = re.compile(r"\{([a-z_]+)\}")
 
 
 class Wordings(dict[str, re.Pattern[str]]):
-    """The lists of one file, each as one pattern. parts: patterns that several lists share."""
+    """The lists of one file, each as one pattern. texts: the expressions of all lists. parts: patterns that several
+    lists share.
 
+    A pattern is compiled when it is first looked up: all together take 0.13 s, and many processes that import the rules
+    judge nothing.
+    """
+
+    texts: Mapping[str, str]
     parts: Mapping[str, str]
+    flags: re.RegexFlag
 
     @classmethod
     def read(cls, name: str, flags: re.RegexFlag = re.NOFLAG) -> Wordings:
@@ -27,10 +34,14 @@ class Wordings(dict[str, re.Pattern[str]]):
 
         for key, value in content.get("parts", {}).items():
             parts[key] = whole(value)
-        lists = {key: "|".join(map(whole, entries)) for key, entries in content["lists"].items()}
-        wordings = cls({key: re.compile(text, flags) for key, text in lists.items()})
-        wordings.parts = parts
+        wordings = cls()
+        wordings.texts = {key: "|".join(map(whole, entries)) for key, entries in content["lists"].items()}
+        wordings.parts, wordings.flags = parts, flags
         return wordings
+
+    def __missing__(self, name: str) -> re.Pattern[str]:
+        pattern = self[name] = re.compile(self.texts[name], self.flags)
+        return pattern
 
 
 ENGLISH = Wordings.read("en")
