@@ -100,6 +100,8 @@ LONG = (
     "slime/test_rl_in_one_file.py",
     "openclaw/judge/test_adversarial.py",
     "terminal_rl/test_cheats.py",
+    "launch/test_before_install.py",
+    "launch/test_refusals.py",
     "launch/test_scripts.py",
 )
 """Files that take over ten seconds. They start first, so that no process runs one alone at the end."""

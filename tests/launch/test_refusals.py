@@ -380,7 +380,7 @@ def test_an_invalid_url_is_rejected(variable: str, value: str, refused: str) -> 
     assert refused in done.stdout and done.returncode == (1 if refused else 0), done.stdout
 
 
-@pytest.mark.parametrize("folder", ["a run", "ein Lauf ü", "it's", 'say "hi"', "a$b", "*", "-x", "run;ls"])
+@pytest.mark.parametrize("folder", ["*", """-x ein Lauf ü, it's "a$b" *;ls"""])
 def test_a_run_folder_may_have_any_name(folder: str, tmp_path: Path, free_port: str) -> None:
     env = {"DRY_RUN": "1", "PORT": free_port}
     done = bash("../" + TALKS, cwd=ROOT / "slime", RUN_DIR=str(tmp_path / folder), **env)
