@@ -37,7 +37,7 @@ class GateArguments:
     )
     gate_min_obeyed: float = flag(
         0.8,
-        "minimum share of obeyed requests, relative to the best version",
+        "minimum share of obeyed requests, relative to the first version, within the standard error",
         least=0,
         most=1,
     )

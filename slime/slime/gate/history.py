@@ -28,7 +28,6 @@ class GateHistory:
         closer: number of next versions that are asked all questions after their switch.
         suspect: an update was worse, and none has passed all questions since.
         rate: factor of --lr with --gate-adapt-lr.
-        obeyed, wishes: highest share of obeyed explicit requests, and number of requests.
         reference: outcomes of the reference version for candidates, by purpose ("wish", "question") and
             prompt: of the first version, or of one that was significantly better.
         known: whether each fact of the pool was answered correctly when it was first asked, by prompt.
@@ -43,8 +42,6 @@ class GateHistory:
     last: float | None = None
     closer: int = 0
     suspect: bool = False
-    obeyed: float | None = None
-    wishes: int | None = None
     rate: float = 1.0
     reference: dict[str, dict[str, bool]] = field(default_factory=dict)
     known: dict[str, bool] = field(default_factory=dict)
@@ -71,13 +68,6 @@ class GateHistory:
             self.right, self.questions = live["right"], live["questions"]
         self.right = max(self.right, live["right"])
         return self.right
-
-    def best_obeyed(self, live: float, wishes: int) -> float:
-        """Like `best_right`, for explicit requests."""
-        if self.obeyed is None or self.wishes != wishes:
-            self.obeyed, self.wishes = live, wishes
-        self.obeyed = max(self.obeyed, live)
-        return self.obeyed
 
     def compared_with(self, purpose: str, live: Outcomes) -> Outcomes:
         """Returns the reference version's outcomes; those of the live weights for prompts without older ones."""

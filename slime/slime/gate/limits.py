@@ -6,7 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slime.gate.paired import CHANCE, SPLIT, Outcomes, at_least, chance_of, is_worse, lost_and_gained, share
+from slime.gate.paired import (
+    CHANCE,
+    SPLIT,
+    Outcomes,
+    at_least,
+    chance_of,
+    flips,
+    is_worse,
+    lost_and_gained,
+    share,
+)
 
 if TYPE_CHECKING:
     from slime.flags.gate import GateArguments
@@ -134,30 +144,41 @@ def lengths_allowed(live: dict[str, float]) -> tuple[float, float]:
 
 
 def too_few_obeyed(
-    now: float, live: float, best: float, args: GateArguments, error: float = 0.0, live_error: float = 0.0
+    now: float,
+    live: float,
+    reference: float,
+    args: GateArguments,
+    reference_error: float,
+    error: float = 0.0,
+    live_error: float = 0.0,
 ) -> str | None:
     """Returns the reason if too few explicit requests were obeyed.
 
     An update that obeys at least as many as the live weights always passes, because it may be a recovery.
 
     Args:
-        error, live_error: standard errors of `now` and `live`, which count in the update's favour.
+        now, live, reference: shares of the candidate, the live weights and the reference version.
+        reference_error: standard error of the difference between `now` and `reference`.
+        error, live_error: standard errors of `now` and `live`. All errors count in the update's favour.
     """
-    if now + error >= args.gate_min_obeyed * best or now + math.hypot(error, live_error) >= live:
+    floor = args.gate_min_obeyed * reference
+    if now + math.hypot(error, reference_error) >= floor or now + math.hypot(error, live_error) >= live:
         return None
     return (
-        f"{now:.0%} of the explicit requests are obeyed (live weights: {live:.0%}, best version: {best:.0%})"
+        f"{now:.0%} of the explicit requests are obeyed (live weights: {live:.0%}, reference version: "
+        f"{reference:.0%})"
     )
 
 
-def lost_wishes(
-    now: Outcomes, live: Outcomes, reference: Outcomes, best: float, args: GateArguments
-) -> str | None:
+def lost_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
     """Returns the reason if too many explicit requests were lost, by the minimum or by the paired test.
 
-    The paired test compares with the reference version.
+    Both compare with the reference version.
     """
-    return too_few_obeyed(share(now), share(live), best, args) or lost_more_wishes(now, live, reference, args)
+    shares = share(now), share(live), share(reference, list(now))
+    return too_few_obeyed(*shares, args, flips(reference, now)) or lost_more_wishes(
+        now, live, reference, args
+    )
 
 
 def lost_more_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:

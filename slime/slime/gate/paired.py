@@ -7,7 +7,7 @@ has a higher score: with the luckiest of many versions as reference, more and mo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import comb
+from math import comb, sqrt
 
 Outcomes = Mapping[str, bool]
 """Whether each question was answered correctly, or each request obeyed, by its permanent key."""
@@ -24,6 +24,15 @@ def lost_and_gained(reference: Outcomes, now: Outcomes) -> tuple[int, int]:
     lost = sum(reference[key] and not now[key] for key in both)
     gained = sum(now[key] and not reference[key] for key in both)
     return lost, gained
+
+
+def flips(reference: Outcomes, now: Outcomes) -> float:
+    """Returns the standard error of the difference of both shares, if losses and gains are equally likely.
+
+    Rounding alone flips short greedy answers, so a difference of one or two requests shows nothing.
+    """
+    both = reference.keys() & now.keys()
+    return sqrt(sum(lost_and_gained(reference, now))) / len(both) if both else 0.0
 
 
 def chance_of(lost: int, gained: int) -> float:

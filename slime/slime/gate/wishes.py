@@ -12,7 +12,7 @@ from slime.gate.history import GateHistory
 from slime.gate.interruptible import Tries
 from slime.gate.likelihood import FACT, WISH, key, lasting
 from slime.gate.limits import lost_facts, lost_more_wishes, lost_wishes, too_few_obeyed
-from slime.gate.paired import Outcomes, lost_and_gained, share
+from slime.gate.paired import Outcomes, flips, lost_and_gained, share
 from slime.gate.sampled import Tried, is_obeyed, is_right
 from slime.types import Sample
 from slime.weights.update import CandidateRejected
@@ -86,15 +86,14 @@ def look_at_wishes(
     if len(asked) < len(wishes):
         return
     before = outcomes(asked, check.live_answers)
-    best = check.history.best_obeyed(share(before), len(asked))
     reference = check.history.compared_with(WISH, before)
-    if lost_wishes(now, before, reference, best, check.args) is None:
+    if lost_wishes(now, before, reference, check.args) is None:
         return
     check.live_answers |= check.tried(engines, live, asked) or {}
     before = outcomes(asked, check.live_answers)
     reason = lost_more_wishes(now, before, reference, check.args)
-    if reason is None and too_few_obeyed(share(now), share(before), best, check.args) is not None:
-        reason = too_few_sampled(check, asked, weights, live, engines, best, measurements)
+    if reason is None and lost_wishes(now, before, reference, check.args) is not None:
+        reason = too_few_sampled(check, asked, weights, live, engines, reference, measurements)
     if reason is not None:
         raise CandidateRejected(reason, WISHES)
 
@@ -105,7 +104,7 @@ def too_few_sampled(
     weights: WeightVersion,
     live: WeightVersion,
     engines: Sequence[Tries],
-    best: float,
+    reference: Outcomes,
     measurements: dict[str, float],
 ) -> str | None:
     """Returns the reason if the candidate obeys too few requests after those with a changed answer are
@@ -124,7 +123,10 @@ def too_few_sampled(
         shares.append((same + obeyed[0]) / len(asked))
         errors.append(obeyed[1] / len(asked))
     measurements |= {"obeyed_sampled": shares[1], "obeyed_error": errors[1]}
-    return too_few_obeyed(shares[1], shares[0], best, check.args, errors[1], errors[0])
+    share_of_reference, reference_error = share(reference, list(now)), flips(reference, now)
+    return too_few_obeyed(
+        shares[1], shares[0], share_of_reference, check.args, reference_error, errors[1], errors[0]
+    )
 
 
 def sampled(

@@ -70,19 +70,19 @@ def test_seven_lost_requests_or_eight_lost_questions_are_detected() -> None:
 
 def test_lost_requests_are_detected_by_significance_above_the_floor() -> None:
     loose = Arguments(gate_min_obeyed=0.1)
-    assert lost_wishes(without(6), REFERENCE, REFERENCE, 1.0, loose) is None
-    reason = lost_wishes(without(7), REFERENCE, REFERENCE, 1.0, loose)
+    assert lost_wishes(without(6), REFERENCE, REFERENCE, loose) is None
+    reason = lost_wishes(without(7), REFERENCE, REFERENCE, loose)
     assert str(reason).startswith(
         "7 explicit requests are no longer obeyed, in contrast to an earlier version"
     )
-    assert lost_wishes(without(7), without(7), REFERENCE, 1.0, loose) is None, "the live one is no better"
+    assert lost_wishes(without(7), without(7), REFERENCE, loose) is None, "the live one is no better"
 
 
 def test_many_gains_do_not_hide_a_loss_from_the_floor() -> None:
     strict = Arguments(gate_min_obeyed=0.9)
-    now, before = without(14, 8), without(0, 0)
-    assert chance_of(14, 8) > 0.01
-    assert "of the explicit requests are obeyed" in str(lost_wishes(now, before, before, 40 / 60, strict))
+    now, before = without(20, 8), without(0, 0)
+    assert chance_of(20, 8) > 0.01
+    assert "of the explicit requests are obeyed" in str(lost_wishes(now, before, before, strict))
 
 
 def test_questions_are_compared_with_the_reference_at_their_own_rate() -> None:

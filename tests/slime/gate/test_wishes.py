@@ -105,35 +105,40 @@ def loop(tmp_path: Path) -> Callable[..., Loop]:
 def test_every_update_is_tested_on_requests_and_rejected_if_it_lost_them(
     loop: Callable[..., Loop],
 ) -> None:
-    run = loop({0: 10, 1: 9, 2: 8, 3: 7})
+    run = loop({0: 10, 1: 9, 2: 8, 3: 5})
     assert run.publish(1)["obeyed"] == 0.9
     assert run.publish(2)["obeyed"] == 0.8
-    with pytest.raises(CandidateRejected, match="70% of the explicit requests") as rejected:
+    with pytest.raises(CandidateRejected, match="50% of the explicit requests") as rejected:
         run.publish(3)
-    assert rejected.value.stage == "wishes" and rejected.value.measurements["obeyed"] == 0.7
+    assert rejected.value.stage == "wishes" and rejected.value.measurements["obeyed"] == 0.5
     assert run.live.version == 2 and not run.gate.history.suspect
     assert run.engine.asked == [0, 1, 2, 3, 2], "the live weights once more before one is rejected"
     assert run.engine.sampled == [2, 2, 2, 3, 3, 3], "and both by sampled answers"
-    assert run.engine.put[-6:] == [1] * 6, "to the one wish whose answers differ"
+    assert run.engine.put[-6:] == [3] * 6, "to the three wishes whose answers differ"
+
+
+def test_a_loss_within_the_standard_error_of_flipped_answers_is_accepted(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 7})
+    assert run.publish(1)["obeyed"] == 0.7, "0.17 above, with three flipped answers of ten, is over the floor"
 
 
 def test_an_update_that_lost_requests_only_at_temperature_0_goes_live(loop: Callable[..., Loop]) -> None:
-    run = loop({0: 10, 1: 7})
+    run = loop({0: 10, 1: 5})
     run.engine.obeys_sampled = {0: [9] * 3, 1: [8] * 3}
     found = run.publish(1)
-    assert (found["obeyed"], found["obeyed_sampled"]) == (0.7, pytest.approx(0.8))
+    assert (found["obeyed"], found["obeyed_sampled"]) == (0.5, pytest.approx(0.8))
 
 
 def test_the_standard_error_of_sampled_answers_counts_in_favour_of_an_update(
     loop: Callable[..., Loop],
 ) -> None:
-    run = loop({0: 10, 1: 7, 2: 7})
-    run.engine.obeys_sampled = {0: [10] * 6, 1: [7, 7, 8], 2: [7, 7, 9]}
-    with pytest.raises(CandidateRejected, match="73% of the explicit requests") as rejected:
+    run = loop({0: 10, 1: 6, 2: 6}, gate_min_obeyed=0.9)
+    run.engine.obeys_sampled = {0: [10] * 6, 1: [6, 6, 7], 2: [6, 8, 7]}
+    with pytest.raises(CandidateRejected, match="63% of the explicit requests") as rejected:
         run.publish(1)
     assert rejected.value.measurements["obeyed_error"] == pytest.approx(1 / 30)
     found = run.publish(2)
-    assert found["obeyed_sampled"] == pytest.approx(23 / 30)
+    assert found["obeyed_sampled"] == pytest.approx(0.7)
     assert found["obeyed_error"] == pytest.approx((2 * 1 / 3 * 2 / 3 / 2) ** 0.5 / 10)
 
 
@@ -177,18 +182,17 @@ def test_an_update_as_compliant_as_the_live_weights_is_accepted(
     assert run.publish(3)["obeyed"] == 0.6
 
 
-def test_the_threshold_is_a_share_of_the_best_versions_score(loop: Callable[..., Loop]) -> None:
-    run = loop({0: 10, 1: 6, 2: 4}, gate_min_obeyed=0.5)
+def test_the_threshold_is_a_share_of_the_reference_versions_score(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 8, 2: 6}, gate_min_obeyed=0.9)
     run.publish(1)
-    with pytest.raises(CandidateRejected):
+    with pytest.raises(CandidateRejected, match="reference version: 100%"):
         run.publish(2)
 
 
-def test_the_best_score_survives_a_driver_restart(loop: Callable[..., Loop], tmp_path: Path) -> None:
+def test_the_reference_score_survives_a_driver_restart(loop: Callable[..., Loop], tmp_path: Path) -> None:
     loop({0: 10, 1: 8}).publish(1)
-    again = loop({0: 8, 1: 7})
-    assert (again.gate.history.obeyed, again.gate.history.wishes) == (1.0, WISHES)
-    with pytest.raises(CandidateRejected):
+    again = loop({0: 8, 1: 5})
+    with pytest.raises(CandidateRejected, match="reference version: 100%"):
         again.publish(1)
 
 
@@ -224,9 +228,9 @@ def test_the_first_versions_outcomes_survive_a_restart_and_old_files_are_read(
     again = loop({0: 79, 1: 72}, wishes=80, gate_min_obeyed=0.1)
     with pytest.raises(CandidateRejected, match="8 explicit requests"):
         again.publish(1)
-    (tmp_path / "gate.json").write_text('{"obeyed": 0.9, "wishes": 10, "what_is_not_known": 1}')
+    (tmp_path / "gate.json").write_text('{"right": 0.9, "obeyed": 0.9, "what_is_not_known": 1}')
     old = loop({0: 9, 1: 9})
-    assert (old.gate.history.obeyed, old.gate.history.reference) == (0.9, {})
+    assert (old.gate.history.right, old.gate.history.reference) == (0.9, {})
     old.publish(1)
     assert sum(old.gate.history.reference["wish"].values()) == 9
 
