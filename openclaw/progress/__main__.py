@@ -116,6 +116,7 @@ def run_report(server: Server, settings: ProgressSettings) -> int:
         return NO_WISHES
     _log(f"sending {len(items)} prompts to {model} v{live}, for {person or 'people without a name'}")
     now = replies_to(ask, items)
+    check_reasoning(now, settings.max_tokens)
     base = base_of(ask, settings.admin_key, items, live, now, about)
     wishes = [Wish(str(one["text"])) for one in wish_rows]
     prompted, how = _prompted(base, ask, items, wishes)
@@ -134,6 +135,16 @@ def run_report(server: Server, settings: ProgressSettings) -> int:
     if not wish_rows:
         print(_no_wishes_message(settings.person, known["wishes"]), file=sys.stderr)
     return 0 if wish_rows else NO_WISHES
+
+
+def check_reasoning(now: Answers, max_tokens: int) -> None:
+    """Raises ChatError if most replies are empty and truncated: they end inside reasoning that cannot be disabled."""
+    cut = sum(not reply.text and not reply.ended for reply in now.values())
+    if 2 * cut > len(now):
+        raise ChatError(
+            f"{cut} of {len(now)} replies end inside the reasoning, after {max_tokens} tokens (--max-tokens): the chat "
+            "template of this model does not disable reasoning, so nothing can be measured"
+        )
 
 
 def measured_adapter(

@@ -115,12 +115,20 @@ def questions(path: Path, model_path: str, what: str = QUESTION) -> tuple[Row, .
 
 
 def _prompt(format_: ChatFormat, messages: list[Message], thinking: bool) -> list[int] | None:
-    """Returns None if the template rejects the system message. Raises ValueError for any other error."""
+    """Returns None if the template rejects the system message. Raises ValueError for any other error.
+
+    Without `thinking`, reasoning that the template opens nevertheless is closed at once: otherwise every answer would end
+    inside it.
+    """
     try:
-        return format_.render(messages, None, thinking)
+        ids = format_.render(messages, None, thinking)
     except ValueError:
         others = [one for one in messages if one["role"] != "system"]
         if len(others) == len(messages):
             raise
         format_.render(others, None, thinking)
         return None
+    marks = format_.family.reasoning
+    if marks is not None and not thinking and marks.is_open_after(ids):
+        ids += [marks.close_id, *format_.tokenizer.encode("\n\n")]
+    return ids

@@ -171,6 +171,19 @@ def test_a_run_without_preferences_is_not_queried(
     assert not gateway.engine.requests and "no preferences are known" in capsys.readouterr().err
 
 
+def test_replies_that_end_inside_the_reasoning_are_not_measured(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some templates ignore that the command disables reasoning."""
+    gateway.says("<think>" + "The user asks, so let me think. " * 99)
+    assert look(gateway, "--wish", WISH) == 1
+    told = capsys.readouterr().err
+    assert "replies end inside the reasoning, after 160 tokens (--max-tokens)" in told
+    gateway.says("<think>Easy.</think>" + LONG_REPLY)
+    gateway.engine.forget_prompts()
+    assert look(gateway, "--wish", WISH) == 0
+
+
 def test_errors_are_one_line(start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--url", "http://127.0.0.1:9"]) == 1
     assert "check that the server is running" in capsys.readouterr().err

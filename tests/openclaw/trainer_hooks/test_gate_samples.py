@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from openclaw.errors import ConfigError
+from openclaw.formats.tokenizer import Tokenizer
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import gate_samples
 from openclaw.types import Turn
+from tests.fakes.gateway_model import build_model
 from tests.fakes.hook_flags import hook_flags, pipeline_on
 
 MakeFlags = Callable[..., SimpleNamespace]
@@ -122,3 +124,19 @@ def test_a_row_with_a_system_message_is_skipped_if_the_template_has_none(
     file.write_text("\n".join(map(json.dumps, rows)))
     found = gate_samples.questions(file, make_args().hf_checkpoint)
     assert [one["metadata"]["key"] for one in found] == ["question-2"]
+
+
+def test_reasoning_that_a_template_always_opens_is_closed_for_questions_without_it(tmp_path: Path) -> None:
+    folder = build_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "qwen2"}))
+    template = "{{ messages[0].content }}{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+    tokens = {"eos_token": "<|im_end|>", "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
+    file = tmp_path / "questions.jsonl"
+    row = {"messages": [{"role": "user", "content": "1+1?"}], "answer": "2"}
+    file.write_text("\n".join(json.dumps({**row, "thinking": thinking}) for thinking in (False, True)))
+    closed, left_open = gate_samples.questions(file, str(folder))
+    text = Tokenizer(folder).decode
+    assert text(closed["tokens"]) == "1+1?<think>\n</think>\n\n"
+    assert text(left_open["tokens"]) == "1+1?<think>\n"
