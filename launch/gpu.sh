@@ -381,7 +381,7 @@ start_sentence() {
   elif [ "$NNODES" != 1 ]; then
     echo "$NNODES machines: the first one (NODE_RANK=0) starts Ray's head, waits for the others, and runs the driver"
   else
-    echo "one machine: the driver starts a Ray of its own"
+    echo "one machine: the driver starts Ray"
   fi
 }
 
@@ -533,14 +533,14 @@ own_gpus_problem() {
   if [ "$NNODES" != 1 ] && [ "${GPUS_OF_NODE:-}" = 0 ]; then return 0; fi
   if joins_cluster; then way="; GPUS_OF_NODE=0 lets a machine without GPUs join"; fi
   if ! command -v nvidia-smi >/dev/null; then
-    echo "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh${way:-, or take a run_tiny_*.sh}"
+    echo "no GPU: nvidia-smi was not found; run bash instructions/check_gpu.sh${way:-, or use a run_tiny_*.sh script}"
     return
   fi
   here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
   if [ "$here" = 0 ]; then
-    echo "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh$way"
+    echo "no GPU: nvidia-smi lists none; run bash instructions/check_gpu.sh$way"
   elif [ "${GPUS_OF_NODE:-0}" -gt "$here" ]; then
-    echo "GPUS_OF_NODE=$GPUS_OF_NODE, and this machine has $here GPUs"
+    echo "GPUS_OF_NODE=$GPUS_OF_NODE, but this machine has $here GPUs"
   fi
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from openclaw import __version__
 
 COMMANDS = {
-    "serve": ("openclaw.server", "serve a model, and record what people say"),
+    "serve": ("openclaw.server", "serve a model and record its conversations"),
     "chat": ("openclaw.chat", "talk to it in the terminal"),
     "watch": ("openclaw.chat", "follow the turns of all clients"),
     "connect": ("openclaw.connect", "let a client use it; --remove undoes that"),

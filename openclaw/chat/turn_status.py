@@ -116,5 +116,5 @@ def _stage(status: dict[str, Any]) -> str:
         return f"not trained ({status['state_reason'] or status['state']})"
     if status["state"] == "answered" and status["state_reason"]:
         return f"not judged yet: {status['state_reason']}"
-    pending = {"captured": "waits for what you say next", "answered": "is being judged"}
+    pending = {"captured": "waits for your next message", "answered": "is being judged"}
     return pending.get(status["state"], str(status["state"]))

@@ -24,8 +24,8 @@ from openclaw.forget.answer import as_lines
 Json = dict[str, Any]
 
 ABOUT = (
-    "Deletes everything that is stored of a person, and the adapter that learned from this person alone. Weights that "
-    "others use stay as they are; the answer says what to do about them."
+    "Deletes all stored data of a person, and the adapter that learned from this person alone. Weights that "
+    "others use stay as they are; the output states what to do about them."
 )
 
 
@@ -35,9 +35,9 @@ class ForgetSettings(ServerAddress):
 
     person: str = flag(REQUIRED, "name of the person", positional=True)
     wish: int | None = flag(
-        None, "Forget only this wish of the person (--wishes shows numbers)", unit="NUMBER"
+        None, "Forget only this preference of the person (--wishes shows numbers)", unit="NUMBER"
     )
-    wishes: bool = flag(False, "List the remembered wishes of the person and delete nothing")
+    wishes: bool = flag(False, "List the remembered preferences of the person and delete nothing")
     json: bool = flag(False, "Print the answer as JSON")
     admin_key: str | None = flag(
         None,

@@ -17,7 +17,7 @@ LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds; a latency counts in the first bucket whose bound it does not exceed."""
 
 ADVICE = (
-    "check that next states carry feedback (what the person or the tool said about the answer), check that the "
+    "check that next states carry feedback (a person's or a tool's reaction to the answer), check that the "
     "prompt template is what the judge model expects (--judge-prompt-dir), or raise --majority-vote-n"
 )
 

@@ -59,7 +59,7 @@ def rented_node(tmp_path: Path) -> Bare:
         (TERMINAL, [], {**TASKS, "ENV_SERVER_URL": "nope"}, "--env-server-url (ENV_SERVER_URL) nope is not a URL"),
         (SWE, [], {**TASKS, "SWE_EXEC_SERVER_URLS": "http://a:1,b:1"}, "(SWE_EXEC_SERVER_URLS) b:1 is not a URL"),
         (TWO_NODES, [], {**CLUSTER, "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nope"}, "/nope cannot be read: set"),
-        (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, and this machine has 8 GPUs"),
+        (TWO_NODES, [], {**CLUSTER, "GPUS_OF_NODE": "16"}, "GPUS_OF_NODE=16, but this machine has 8 GPUs"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "no-such.invalid"}, "no-such.invalid is neither an IP address"),
         (TWO_NODES, [], {**CLUSTER, "MASTER_ADDR": "192.0.2.1"}, "192.0.2.1 is not an address of this machine, which is"),
         (TWO_NODES, [], {**CLUSTER, "RAY_PORT": "31000", "PORT": "31000"}, "RAY_PORT and PORT are both 31000"),
@@ -194,7 +194,7 @@ def test_a_machine_without_a_gpu_is_rejected_unless_declared(tmp_path: Path) -> 
     bare = Bare(tmp_path)
     env = {**CLUSTER, "NODE_RANK": "1", "HF_CKPT": str(TINY)}
     done = bare.start(TWO_NODES, **env)
-    assert done.returncode == 2 and "no nvidia-smi here, so no GPU" in done.stderr and bare.is_untouched
+    assert done.returncode == 2 and "no GPU: nvidia-smi was not found" in done.stderr and bare.is_untouched
     assert "GPUS_OF_NODE=0 lets a machine without GPUs join" in done.stderr
     assert "setting up" in bare.start(TWO_NODES, **env, GPUS_OF_NODE="0").stderr
 

@@ -228,7 +228,7 @@ def test_a_dry_run_rejects_missing_parts_on_the_runs_machine_and_lists_them_else
     machine = GpuMachine(tmp_path, gpus=gpus)
     if gpus == 0:
         (tmp_path / "bin" / "nvidia-smi").unlink()
-        said = said or "no nvidia-smi here, so no GPU"
+        said = said or "no GPU: nvidia-smi was not found"
     else:
         said = said or "20 GPUs are requested, but there are 8"
     places = {name: machine.env[name] for name in ("PATH", "HF_CKPT", "RUN_DIR")} | {"PORT": free_port}

@@ -32,7 +32,7 @@ def test_an_answer_is_printed_as_it_streams_and_its_turn_is_followed(chat, gatew
     assert "".join(chat.shown).strip() == "the answer is 42." and len(chat.shown) > 2
     assert chat.watch.open == 1
     (news,) = chat.watch.news()
-    assert news == "answer 1: waits for what you say next"
+    assert news == "answer 1: waits for your next message"
     assert chat.watch.news() == []
 
 
@@ -92,7 +92,7 @@ def test_piped_input_is_answered_line_by_line_with_turn_reports(gateway, monkeyp
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0.2"]) == 0
     out = capsys.readouterr().out
-    assert "hello there" in out and "answer 1: waits for what you say next" in out
+    assert "hello there" in out and "answer 1: waits for your next message" in out
 
 
 def test_the_named_person_owns_the_turns_and_can_be_forgotten(gateway, monkeypatch, capsys):
@@ -116,7 +116,7 @@ def test_the_turns_of_all_clients_are_reported_as_they_change(chat, gateway, cap
     said = {"messages": [{"role": "user", "content": "from another client"}]}
     gateway.http.post("/v1/chat/completions", json=said, headers={"X-Session-Id": "elsewhere"})
     (output,) = watched.news()
-    assert output.startswith("main turn 0 of session elsewhere") and "waits for what you say next" in output
+    assert output.startswith("main turn 0 of session elsewhere") and "waits for your next message" in output
     assert watched.news() == []
     chat.server.end_session("elsewhere")
     assert "not trained" in watched.news()[0]
