@@ -448,6 +448,21 @@ def test_the_bank_grows_in_the_background_while_a_rollout_is_awaited(
     assert not store.dreams.was_sampled("trainer", model, 1)
 
 
+def test_the_bank_waits_after_no_anchor_was_answered(
+    dreamer: Dreamer, engine: FakeEngine, demand: Callable[..., Demand]
+) -> None:
+    """Reasoning may be too slow for the time limit; asking again at once would occupy the engine without end."""
+    dreamer.dreams_for(demand(0, "Shorter, please."))
+    engine.refuse = "too slow"
+    dreamer.idle(1)
+    assert dreamer._idle is not None
+    dreamer._idle.join(10)
+    asked = len(engine.requests)
+    dreamer.idle(1)
+    dreamer._idle.join(10)
+    assert len(engine.requests) == asked
+
+
 def test_facts_that_the_model_answers_right_become_anchors(
     store: RolloutStore, prompts: HintedPrompts, engine: FakeEngine, demand: Callable[..., Demand]
 ) -> None:
