@@ -43,13 +43,21 @@ install_for_release() {
     || echo "warning: $pin could not be installed; its test will be skipped" >&2
 }
 
+# Python compiles a module at its first import. All tests are collected by one process, which would compile packages for ten
+# seconds; these imports compile them in parallel with the installation of the others.
+compile_packages() {
+  "$PY" -c 'import openclaw.judge.worker, openclaw.server, slime.ray.run, slime.training.fsdp, transformers.modeling_utils' || :
+}
+
+unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
 install_programs & # while pip unpacks packages
 programs=$!
+ensure_env "$ROOT/requirements.txt"
+is_installed "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt" || compile_packages >/dev/null 2>&1 &
 ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
 case " $* " in "  " | " -m quick ") ;; *) install_for_release ;; esac
 wait "$programs"
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
-unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file again
 # Two more than the two cores that a small machine has: whole runs mostly wait for their processes.
 processes=(--processes "${TEST_PROCESSES:-4}")
 for word in "$@"; do

@@ -61,25 +61,32 @@ is_installed() {
   [ -x "$PY" ] && [ "$(cat "$(stamp_of "${!#}")" 2>/dev/null)" = "$(content_of "$@")" ]
 }
 
-# install_env REQUIREMENTS...: installs while holding the lock of the folder VENV (descriptor 9); other starts wait for it.
+# install_env REQUIREMENTS...: installs those that are not installed, while holding the lock of the folder VENV (descriptor 9);
+# other starts wait for it.
 install_env() {
-  local file all=("$@") count=$# status=0
+  local number status=0
   lock_folder now || status=$?
   if [ "$status" = "$HELD" ]; then
     echo "another start is setting up $VENV: waiting until it is done" >&2
     lock_folder wait || :
-    if is_installed "$@"; then return; fi
   fi
-  make_venv
-  install_torch
-  echo "installing the packages of $(basename "${!#}") (about 200 MB; a minute or two)" >&2
-  for file in "$@"; do
-    install_locked trainer "$file"
+  if ! is_installed "$1"; then
+    make_venv
+    install_torch
+    install_file "about 200 MB; a minute or two" "$1"
+    pip_install --no-deps -e "$ROOT/slime"
+    content_of "$1" >"$(stamp_of "$1")"
+  fi
+  for ((number = 2; number <= $#; number++)); do
+    if is_installed "${@:1:number}"; then continue; fi
+    install_file "less than a minute" "${!number}"
+    content_of "${@:1:number}" >"$(stamp_of "${!number}")"
   done
-  pip_install --no-deps -e "$ROOT/slime"
-  for ((; count > 0; count--)); do
-    content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
-  done
+}
+
+install_file() {
+  echo "installing the packages of $(basename "$2") ($1)" >&2
+  install_locked trainer "$2"
 }
 
 # install_locked NAME REQUIREMENTS: installs the locked versions. If one of them cannot be installed here, for example on an old
@@ -173,7 +180,9 @@ go_past_proxies() {
 }
 
 set_python_path() {
-  export PYTHONPATH="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test:$ROOT/lab${PYTHONPATH:+:$PYTHONPATH}"
+  local ours="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test:$ROOT/lab"
+  case ${PYTHONPATH:-}: in "$ours":*) return 0 ;; esac
+  export PYTHONPATH="$ours${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 # has_module NAME: whether PY finds it; its package is checked first.
