@@ -124,19 +124,13 @@ class Town:
     """A gateway with keys, and requests of several people."""
 
     gateway: RunningGateway
+    http: httpx.Client
     numbers: Iterator[int] = field(default_factory=count)
 
     def send(self, asker: str, method: str, path: str, **rest: Any) -> httpx.Response:
         key = asker.partition(":")[0]
         headers = {"Authorization": f"Bearer {KEYS[key]}"} if key in KEYS else {}
-        answer: httpx.Response = httpx.request(
-            method,
-            f"{self.gateway.url}{path}",
-            headers={**headers, **rest.pop("headers", {})},
-            timeout=20,
-            **rest,
-        )
-        return answer
+        return self.http.request(method, path, headers={**headers, **rest.pop("headers", {})}, **rest)
 
     def post(self, asker: str, path: str, **body: Any) -> httpx.Response:
         """Sends a request with the person that the caller names, if the API supports it."""
@@ -189,11 +183,12 @@ class Town:
 
 
 @pytest.fixture
-def town(start_gateway: StartGateway) -> Town:
+def town(start_gateway: StartGateway) -> Iterator[Town]:
     keys = ",".join(f"{name}={KEYS[name]}" for name in ("ada", "bob"))
     gateway = start_gateway(api_keys=keys, api_key=KEYS["common"], admin_key=KEYS["admin"], memory=True)
     gateway.says(ANSWER)
-    return Town(gateway)
+    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+        yield Town(gateway, http)
 
 
 def continue_in_session(path: str) -> Callable[[Town, str, Any], str]:
