@@ -68,6 +68,7 @@ all=()
 if [ "$*" = --all ]; then all=(--all) && shift; fi
 [ $# -gt 0 ] && exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"
 
+"$PY" -m tests.type_check >/dev/null 2>&1 & # one process collects the tests, and the others wait
 # Tests that fail in parallel are run once more alone. This separates a busy machine, which leaves a warning, from a
 # defect, which fails. Many failures are a defect.
 status=0

@@ -34,7 +34,7 @@ def test_formatting_matches_ruff() -> None:
 
 @pytest.mark.timeout(300)
 def test_types_are_strict_in_runtime_and_trainer() -> None:
-    run(sys.executable, "-m", "mypy", "base/claw_base", "openclaw", "slime/slime")
+    run(sys.executable, "-m", "tests.type_check")
 
 
 def test_shell_scripts_pass_shellcheck() -> None:
