@@ -1,6 +1,6 @@
 """Grade-school arithmetic homework: word problems with the equations that solve them.
 
-Two things are kept out of all training text, so that a test can tell learning from memory: some facts
+Two things are kept out of all training text, so that a test can distinguish learning from memorizing: some facts
 (`fact_is_held_out`, about one in seventeen sums and differences) and some stories (`story_is_held_out`,
 about one in ten pairs of a child and a thing).
 """

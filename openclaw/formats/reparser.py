@@ -116,7 +116,7 @@ class WholeParser:
         return _Parsed(reasoning, (parsed.content or "").strip(), valid, invalid)
 
     def _stable(self) -> _Parsed:
-        """Returns the part of the output that no later marker can change: what is the same with each marker next."""
+        """Returns the part of the output that is the same with each possible next marker."""
         ids = self._complete_characters()
         now = self._parse(ids)
         if self._form.bare_json and (not now.content or now.content[0] in "{<"):

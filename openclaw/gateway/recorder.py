@@ -250,8 +250,8 @@ class Recorder:
 
     @contextmanager
     def _deleting(self, kind: str, name: str) -> Iterator[None]:
-        """Keeps answers from being stored whose request arrives before the end of the context: their prompts may contain
-        what is deleted."""
+        """Discards answers to requests that arrive before the end of the context: their prompts may contain deleted
+        text."""
         self.recent.clear()
         self._deleted[kind, name] = math.inf
         try:

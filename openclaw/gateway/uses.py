@@ -40,7 +40,7 @@ class Use:
         self.has_ended = True
 
     def extend(self, session_id: str, person: str | None) -> None:
-        """Adds what became known later: the session, and the person of an earlier turn in the prompt."""
+        """Adds facts that became known later: the session, and the person of an earlier turn in the prompt."""
         self.session_id = session_id
         if self.people is not None and person is not None:
             self.people.add(person)

@@ -1,6 +1,6 @@
 """Judges one answered turn: asks judge, method and teacher, and stores the results in one transaction.
 
-The judgements are people's feedback, and the judge's votes for what is missing; score and hints are requested at the
+The judgements are people's feedback, and the judge's votes for the missing ones; score and hints are requested at the
 same time.
 """
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it that run a real engine: its Python, two tiny models, and an engine that ends with the
+# Sourced by the scripts in this folder that run a real engine: its Python, two tiny models, and an engine that ends with the
 # script. Sets here, root, python, work (a folder that goes at the end) and, while an engine runs, engine (its process).
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)

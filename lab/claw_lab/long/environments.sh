@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Environments and tools that nobody here wrote, each from its package in a Python of its own: a game of verifiers, a server that
+# Third-party environments and tools, each from its package in its own Python: a game of verifiers, a server that
 # OpenEnv's own command makes, a task of Harbor's (where there is Python 3.12), an MCP server. About 1 GB the first time, then
 # a minute or two; with --train, RL on each of the last three.  bash lab/claw_lab/long/environments.sh [--train]
 set -euo pipefail

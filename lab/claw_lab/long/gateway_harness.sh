@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run whose agent is somebody else's harness (smolagents, from its package) behind the gateway: sessions rewarded, samples
+# A run whose agent is a third-party harness (smolagents, from its package) behind the gateway: sessions rewarded, samples
 # trained in the ids of the store, versions live. On a CPU; two or three minutes. Usage: bash lab/claw_lab/long/gateway_harness.sh
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)

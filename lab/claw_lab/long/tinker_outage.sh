@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real local server of Tinker's protocol (skyrl 0.4.0) is killed with -9 for 60 seconds in the middle of talk and training, then started again.
 #   bash lab/claw_lab/long/tinker_outage.sh [FOLDER] [SECONDS]     default: a temporary folder, 60
-# Prints answers, failed requests, what was lost, and whether training went on; ends with 0 where nothing was lost. Installs as run_tinker.sh.
+# Prints answers, failed requests, losses, and whether training continued; exits with 0 if nothing was lost. Installs as run_tinker.sh.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 # shellcheck disable=SC2034 # read by prepare_tinker

@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = (
 SYBILS = 3
 """Number of names that one liar uses, a session each in turn."""
 CARELESS = 0.2
-"""Probability that a well-meaning user says the opposite."""
+"""Probability that well-meaning feedback is the opposite of the right one."""
 _MOST_COMPLAINTS = 2
 _FOREIGN = (
     "Das ist falsch, mach es noch einmal.",

@@ -1,4 +1,4 @@
-"""A scripted user: brings homework, complains until a reply matches the user's preference, says thanks.
+"""A scripted user: brings homework, complains until a reply matches the user's preference, thanks.
 
 Pure: no HTTP, no clock. A session is a state machine over replies:
 

@@ -332,8 +332,8 @@ async def a_wish_of(town: Town, person: Person) -> int:
 
 
 async def look(town: Town, person: Person) -> None:
-    """Reads what is shown to a person, and what the page shows of a person's turn. Pages of a session show the turns
-    that others have put there with its id."""
+    """Reads the data of a person over the API and on the page. Pages of a session also show the turns that others
+    have sent with its id."""
     admin = {"Authorization": f"Bearer {ADMIN}"}
     answer = town.chance.choice(person.answers) if person.answers else "none"
     path, headers = town.chance.choice([

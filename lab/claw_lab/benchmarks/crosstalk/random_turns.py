@@ -71,7 +71,7 @@ class Judge:
 
 
 class Run:
-    """One run: everything that is started, and what happened."""
+    """One run: its processes, and its results."""
 
     def __init__(self, run_dir: Path, options: argparse.Namespace) -> None:
         self.run_dir, self.options = run_dir, options
