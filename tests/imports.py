@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests import ROOT
 
-ROOTS = {"claw_base": ROOT / "base", "openclaw": ROOT, "slime": ROOT / "slime"}
+ROOTS = {"claw_base": ROOT / "base", "openclaw": ROOT, "slime": ROOT / "slime", "claw_lab": ROOT / "lab"}
 """The folder that contains each package."""
 
 

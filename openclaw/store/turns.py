@@ -18,9 +18,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from openclaw.common.pictures import Picture
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.database import Database, slices
+from openclaw.store.database import Database, Prepared, slices
 from openclaw.store.pictures import keep
-from openclaw.store.prepared import Prepared
 from openclaw.store.rights import ADMINISTRATOR, Asker, may_use, owner_after, usable
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.types import ENVIRONMENT, Message, NewTurn, Session, Turn, TurnState

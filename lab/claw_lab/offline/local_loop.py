@@ -9,6 +9,7 @@ batches are trained.
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from claw_lab.offline.local_canaries import look
 from claw_lab.offline.local_engine import LocalEngine, Reply
 from claw_lab.offline.local_judge import LocalJudge
 from claw_lab.offline.memory import Memory
@@ -25,6 +25,7 @@ from claw_lab.offline.methods import Setting
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway.canaries import Canaries
 from openclaw.gateway.exchange import Completion
 from openclaw.gateway.gateway import Prompt, inject, not_yet_stated, prefix_still_valid
 from openclaw.methods.hinted_prompt import with_memory
@@ -84,6 +85,22 @@ class Talk:
     person: str | None = None
 
 
+class _CanaryModel:
+    """The newest weights for canaries: the engine answers, the trainer computes log-probs. With `Setting.behind` these
+    weights do not answer people yet."""
+
+    def __init__(self, chat: ChatModel, trainer: FSDPTrainer, version: int) -> None:
+        self._chat, self._trainer, self._version = chat, trainer, version
+
+    async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
+        seeds = [random.Random(f"canary {seed} of {turn.messages} under {self._version}").getrandbits(40)]
+        return self._chat.answer([prompt_ids], seeds)[0].ids, self._version
+
+    async def log_prob(self, prompt_ids: list[int], ids: list[int]) -> float:
+        sample = Sample(tokens=prompt_ids + ids, response_length=len(ids), temperature=1.0)
+        return sum(self._trainer.log_probs([sample])[0])
+
+
 class LocalLoop:
     """One policy that trains while people talk to it. Close it at the end.
 
@@ -138,8 +155,14 @@ class LocalLoop:
             self._update(self.trainer, records)
             updates += 1
         if updates and self.setting.memory:
-            self._runner.run(look(self))
+            self._runner.run(self._look_at_canaries(self.trainer))
         return updates
+
+    async def _look_at_canaries(self, trainer: FSDPTrainer) -> None:
+        """Records the canaries' results for all preferences under the live version."""
+        canaries = Canaries(self.store, self.chat.format, _CanaryModel(self.chat, trainer, self.version))
+        for person in await canaries.due(self.version):
+            await canaries.look(person, self.version)
 
     def _update(self, trainer: FSDPTrainer, records: list[SampleRecord]) -> None:
         rows = self.pipeline.prepare(records, self.rollouts).rows

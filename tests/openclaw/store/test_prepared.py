@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, insert, select
 
 from openclaw.errors import StoreUnavailable
 from openclaw.store import RolloutStore, schema
-from openclaw.store.prepared import Prepared
+from openclaw.store.database import Prepared
 
 SESSION = {"id": "s", "person": "o'hara", "turns": 3, "created_at": 1.5, "last_seen": 2.0}
 COUNT = select(func.count()).select_from(schema.session)
