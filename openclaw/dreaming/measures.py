@@ -31,7 +31,7 @@ LEARNED = 0.9
 """Share of held-out answers that show a wish from which the wish is only maintained."""
 KEPT = 0.9
 """Kept share of requests for the opposite below which anchors get more weight."""
-MORE, LESS = 1.4, 0.75
+MORE, LESS = 1.25, 0.75
 LEAST_FACTOR, MOST_FACTOR = 0.25, 2.0
 """Changes of the anchors' weight after an update, and its limits."""
 LEAST_GAP = 1.0
@@ -159,7 +159,7 @@ def share_of_form(looks: Sequence[Dream], has_form: Callable[[Dream], bool]) -> 
 
 def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float | None:
     """Returns the requests for the opposite that the newest answers obey, as a share of those that the first ones
-    obeyed, at most 1.
+    obeyed, at most 1, plus the standard error of the difference: of sixteen answers some change at each update.
 
     Args:
         looks: answers to the same requests in several rollouts.
@@ -171,11 +171,14 @@ def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float 
     if len(rollouts) < 2:
         return None
     first, newest = (
-        [obeys(one) for one in looks if one.rollout_id == at] for at in (rollouts[0], rollouts[-1])
+        {one.item: obeys(one) for one in looks if one.rollout_id == at} for at in (rollouts[0], rollouts[-1])
     )
-    if sum(first) < LEAST_OBEYED * len(first):
+    both = first.keys() & newest.keys()
+    obeyed = sum(first[item] for item in both)
+    if not obeyed or obeyed < LEAST_OBEYED * len(both):
         return None
-    return min(1.0, sum(newest) / len(newest) * len(first) / sum(first))
+    changed = sum(first[item] != newest[item] for item in both)
+    return min(1.0, (sum(newest[item] for item in both) + changed**0.5) / obeyed)
 
 
 def anchor_factor(measured: Sequence[tuple[float | None, float | None]]) -> float:

@@ -111,6 +111,30 @@ def test_a_share_after_a_rollout_depends_on_its_answers_and_the_first_ones() -> 
 
 
 @pytest.mark.parametrize(
+    ("first", "newest", "expected"),
+    [
+        ("++++++++++------", "++++++++++------", 1.0),
+        ("++++++++++------", "++++++++--------", (8 + 2**0.5) / 10),
+        ("++++++++++------", "+++++----------+", 6 / 10 + 6**0.5 / 10),
+        ("++++------------", "++++++++--------", 1.0),
+        ("+++-------------", "----------------", None),
+        ("----------------", "++++++++++++++++", None),
+    ],
+)
+def test_the_share_of_kept_requests_has_a_standard_error(
+    first: str, newest: str, expected: float | None
+) -> None:
+    looks = [
+        dataclasses.replace(made("look", f"q{number}", float(outcome == "+")), rollout_id=at)
+        for at, outcomes in enumerate((first, newest))
+        for number, outcome in enumerate(outcomes)
+    ]
+    assert measures.share_kept(looks, lambda look: bool(look.gain)) == (
+        None if expected is None else pytest.approx(expected)
+    )
+
+
+@pytest.mark.parametrize(
     ("measured", "expected"),
     [
         ([(0.0, None)], 1.0),
