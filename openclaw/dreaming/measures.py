@@ -6,6 +6,7 @@ The gain of an answer is log p(answer | with the wish) - log p(answer | without)
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -178,7 +179,7 @@ def share_kept(looks: Sequence[Dream], obeys: Callable[[Dream], bool]) -> float 
     if not obeyed or obeyed < LEAST_OBEYED * len(both):
         return None
     changed = sum(first[item] != newest[item] for item in both)
-    return min(1.0, (sum(newest[item] for item in both) + changed**0.5) / obeyed)
+    return min(1.0, (sum(newest[item] for item in both) + math.sqrt(changed)) / obeyed)
 
 
 def anchor_factor(measured: Sequence[tuple[float | None, float | None]]) -> float:
