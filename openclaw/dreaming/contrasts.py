@@ -32,7 +32,7 @@ _CONTRARY: Mapping[Pole, tuple[str, str]] = {
     "no_greeting": ("greeting", "greet"),
 }
 """Theme and pole of the shipped wishes that ask for the opposite."""
-WORDINGS: Mapping[Place, int] = {"question": 8, "system": 4, "complaint": 4}
+WORDINGS: Mapping[Place, int] = {"question": 6, "system": 4, "complaint": 6}
 """Number of requests combined with a question, by their place; one answer of the first model is used for all."""
 HELD_OUT_EVERY = 5
 """Every fifth of the shipped requests is excluded from contrasts and tests whether such requests are still obeyed."""

@@ -27,7 +27,7 @@ HELD_OUT = 24
 """Number of everyday prompts, the last ones of a language, that are excluded from dreams."""
 LOOKS = 16
 """Number of held-out prompts that measure how far a wish is learned."""
-CONTRARY_LOOKS: Mapping[Place, int] = {"question": 8, "system": 4, "complaint": 4}
+CONTRARY_LOOKS: Mapping[Place, int] = {"question": 6, "system": 4, "complaint": 6}
 """Number of held-out requests for the opposite, by their place, that test whether such requests are still obeyed."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 """Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""

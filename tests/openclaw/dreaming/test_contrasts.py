@@ -70,7 +70,10 @@ def test_every_wish_has_opposite_requests(pole: Pole) -> None:
         in_question = [str(one.messages[0]["content"]) for one in found if len(one.messages) == 1]
         assert len(in_question) == contrasts.WORDINGS["question"]
         assert all("how" in text.lower() and "{" not in text for text in in_question)
-        assert sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found) == 4
+        assert (
+            sum(one.messages[1:2] == ({"role": "assistant", "content": "So."},) for one in found)
+            == contrasts.WORDINGS["complaint"]
+        )
 
 
 def test_opposite_requests_stand_where_people_write_them() -> None:
