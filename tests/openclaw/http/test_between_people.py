@@ -7,6 +7,7 @@ exist for the caller; `x`: the request is rejected (401).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -182,13 +183,19 @@ class Town:
         return str(self.gateway.turn(turn.completion_id).state)
 
 
+@contextmanager
+def town_of(gateway: RunningGateway) -> Iterator[Town]:
+    gateway.says(ANSWER)
+    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+        yield Town(gateway, http)
+
+
 @pytest.fixture
 def town(start_gateway: StartGateway) -> Iterator[Town]:
     keys = ",".join(f"{name}={KEYS[name]}" for name in ("ada", "bob"))
     gateway = start_gateway(api_keys=keys, api_key=KEYS["common"], admin_key=KEYS["admin"], memory=True)
-    gateway.says(ANSWER)
-    with httpx.Client(base_url=gateway.url, timeout=20) as http:
-        yield Town(gateway, http)
+    with town_of(gateway) as made:
+        yield made
 
 
 def continue_in_session(path: str) -> Callable[[Town, str, Any], str]:
@@ -495,28 +502,25 @@ ada         +      +    -
 
 @pytest.mark.parametrize("route", [name for name in ROUTES if ROUTES[name][0] in (MAY_USE, MAY_JUDGE)])
 def test_without_keys_the_user_field_only_labels_data(start_gateway: StartGateway, route: str) -> None:
-    town = Town(start_gateway(api_key=None))
-    town.gateway.says(ANSWER)
     _, attempt = ROUTES[route]
     head, *rows = NO_KEYS.strip().splitlines()
     wrong = []
-    for row in rows:
-        owner, *marks = row.split()
-        for asker, expected in zip(head.split(), marks, strict=True):
-            turn = town.turn(f"none:{owner}".removesuffix(":unnamed"))
-            found = attempt(town, f"none:{asker}".removesuffix(":unnamed"), turn)
-            if found != expected:
-                wrong.append(f"turn of {owner}, asked by {asker}: {found} instead of {expected}")
+    with town_of(start_gateway(api_key=None)) as town:
+        for row in rows:
+            owner, *marks = row.split()
+            for asker, expected in zip(head.split(), marks, strict=True):
+                turn = town.turn(f"none:{owner}".removesuffix(":unnamed"))
+                found = attempt(town, f"none:{asker}".removesuffix(":unnamed"), turn)
+                if found != expected:
+                    wrong.append(f"turn of {owner}, asked by {asker}: {found} instead of {expected}")
     assert wrong == []
 
 
 def test_removing_keys_does_not_open_a_named_keys_turns(start_gateway: StartGateway) -> None:
-    keyed = Town(start_gateway(api_keys="ada=key-ada", api_key=None))
-    keyed.gateway.says(ANSWER)
-    turn = keyed.turn("ada")
-    keyed.gateway.stop()
-    bare = Town(start_gateway(api_key=None))
-    bare.gateway.says(ANSWER)
-    assert bare.continued("none", turn, CHAT) == "-"
-    assert bare.continued("none:ada", turn, CHAT, session_id=turn.session_id) == "-"
-    assert read_status(bare, "none", turn) == "-"
+    with town_of(start_gateway(api_keys="ada=key-ada", api_key=None)) as keyed:
+        turn = keyed.turn("ada")
+        keyed.gateway.stop()
+    with town_of(start_gateway(api_key=None)) as bare:
+        assert bare.continued("none", turn, CHAT) == "-"
+        assert bare.continued("none:ada", turn, CHAT, session_id=turn.session_id) == "-"
+        assert read_status(bare, "none", turn) == "-"
