@@ -164,8 +164,8 @@ def _contrary_wishes(pole: Pole, language: str, held_out: bool = False) -> tuple
 
 def _drawn(rng: random.Random, wishes: Sequence[ShippedWish], count: int) -> list[ShippedWish]:
     """Returns `count` wishes, half of them frames if there are enough, because several times more frames are shipped."""
-    framed = [one for one in wishes if any(slot in one.text for slot in QUESTION)]
-    plain = [one for one in wishes if one not in framed]
+    framed = [one for one in wishes if _is_frame(one)]
+    plain = [one for one in wishes if not _is_frame(one)]
     around = rng.sample(framed, min(len(framed), max(count // 2, count - len(plain))))
     return around + rng.sample(plain, min(len(plain), count - len(around)))
 
@@ -178,7 +178,7 @@ def _in_one_message(wish: ShippedWish, question: str) -> str:
     """Returns a question and a request as a person may write both: the request before or after the question, in a
     paragraph of its own or not, around the question, or without capitals and signs."""
     rng = random.Random(f"{wish.id} with {question}")
-    if any(slot in wish.text for slot in QUESTION):
+    if _is_frame(wish):
         as_it_is, small = QUESTION
         return wish.text.replace(as_it_is, question).replace(small, _small(question))
     separator = rng.choice((" ", " ", "\n", "\n\n", "\n\n"))
@@ -186,6 +186,11 @@ def _in_one_message(wish: ShippedWish, question: str) -> str:
     careless = f"{_without_end(question)} {_without_end(wish.text)}".lower()
     before = f"{_without_end(wish.text)}: {_small(question)}"
     return rng.choice((whole, whole, whole, careless, before))
+
+
+def _is_frame(wish: ShippedWish) -> bool:
+    """Returns whether the request has a place for the question."""
+    return any(slot in wish.text for slot in QUESTION)
 
 
 def _small(text: str) -> str:
