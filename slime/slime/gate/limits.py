@@ -170,15 +170,15 @@ def too_few_obeyed(
     )
 
 
-def lost_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
-    """Returns the reason if too many explicit requests were lost, by the minimum or by the paired test.
-
-    Both compare with the reference version.
-    """
+def too_few_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
+    """Returns the reason if fewer requests were obeyed than the minimum share of the reference version's."""
     shares = share(now), share(live), share(reference, list(now))
-    return too_few_obeyed(*shares, args, flips(reference, now)) or lost_more_wishes(
-        now, live, reference, args
-    )
+    return too_few_obeyed(*shares, args, flips(reference, now))
+
+
+def lost_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:
+    """Returns the reason if too many explicit requests were lost, by the minimum or by the paired test."""
+    return too_few_wishes(now, live, reference, args) or lost_more_wishes(now, live, reference, args)
 
 
 def lost_more_wishes(now: Outcomes, live: Outcomes, reference: Outcomes, args: GateArguments) -> str | None:

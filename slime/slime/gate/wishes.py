@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from slime.gate.history import GateHistory
 from slime.gate.interruptible import Tries
 from slime.gate.likelihood import FACT, WISH, key, lasting
-from slime.gate.limits import lost_facts, lost_more_wishes, lost_wishes, too_few_obeyed
+from slime.gate.limits import lost_facts, lost_more_wishes, lost_wishes, too_few_obeyed, too_few_wishes
 from slime.gate.paired import Outcomes, flips, lost_and_gained, share
 from slime.gate.sampled import Tried, is_obeyed, is_right
 from slime.types import Sample
@@ -92,7 +92,7 @@ def look_at_wishes(
     check.live_answers |= check.tried(engines, live, asked) or {}
     before = outcomes(asked, check.live_answers)
     reason = lost_more_wishes(now, before, reference, check.args)
-    if reason is None and lost_wishes(now, before, reference, check.args) is not None:
+    if reason is None and too_few_wishes(now, before, reference, check.args) is not None:
         reason = too_few_sampled(check, asked, weights, live, engines, reference, measurements)
     if reason is not None:
         raise CandidateRejected(reason, WISHES)
