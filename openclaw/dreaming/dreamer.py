@@ -294,7 +294,7 @@ class Dreamer:
     def _is_update_in_flight(self, demand: Demand) -> bool:
         """Returns whether the update of an earlier batch is neither live nor rejected. Until then the engines answer
         with the version before it: the steps that they seem to need would follow twice."""
-        return self._store.samples.has_update_in_flight(self._trainer, except_rollout_id=demand.rollout_id)
+        return self._store.samples.has_update_in_flight(self._trainer, before_rollout_id=demand.rollout_id)
 
     def _keep(self, model: str, rollout_id: int, plans: Sequence[Plan], is_idle: bool = False) -> int:
         """Samples answers and stores the kept ones; returns the number of samples. Raises EngineError."""

@@ -107,14 +107,14 @@ class SampleTable:
             return connection.scalar(query) is not None
 
     def has_update_in_flight(
-        self, trainer: str = DEFAULT_TRAINER, except_rollout_id: int | None = None
+        self, trainer: str = DEFAULT_TRAINER, before_rollout_id: int | None = None
     ) -> bool:
-        """Returns whether the trainer has leased samples of any other rollout: an update that is neither live nor
-        rejected."""
+        """Returns whether the trainer has leased samples, of any rollout or of earlier ones: an update that is neither
+        live nor rejected."""
         sample = schema.sample.c
         leased = (sample.state == str(SampleState.LEASED)) & (sample.trainer == trainer)
-        if except_rollout_id is not None:
-            leased &= sample.rollout_id != except_rollout_id
+        if before_rollout_id is not None:
+            leased &= sample.rollout_id < before_rollout_id
         with self._database.reading() as connection:
             return connection.scalar(select(sample.id).where(leased).limit(1)) is not None
 

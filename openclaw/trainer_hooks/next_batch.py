@@ -30,6 +30,8 @@ AWAY_SECONDS = 1.0
 """Seconds between attempts to reach a database server that is down."""
 EXPIRE_EVERY_SECONDS = 3.0
 PURGE_EVERY_SECONDS = 600.0
+UPDATE_SECONDS = 600.0
+"""Longest wait of a due batch with dreams for the update before it."""
 
 
 class NextBatch:
@@ -46,6 +48,9 @@ class NextBatch:
         """
         self._store, self._exclusion, self._idle = store, exclusion, idle
         self._buffer, self._trainer = settings.buffer, settings.trainer
+        self._has_dreams = settings.dreams.is_on
+        # rollout that waits for the update before it, and when the wait began
+        self._waiting: tuple[int, float] | None = None
         self._cleaning = Cleaning(store, settings, probation)
         self._backlog = BacklogWatch()
 
@@ -57,7 +62,8 @@ class NextBatch:
         older weights are dropped and counted as `stale`, unless --stale-weight lets them train. The same `rollout_id`
         returns the same samples again. Meanwhile sessions idle for more than --session-ttl seconds are ended, and
         turns older than --retention-days deleted. While the database server is down, the call waits for it. With
-        --trust, samples of excluded people are skipped.
+        --trust, samples of excluded people are skipped. With dreams, the update before it must be live or rejected
+        (for at most `UPDATE_SECONDS`): the number of dream steps follows from answers of that version.
 
         Raises:
             StoreError: the buffer cannot be used, or this rollout is trained already.
@@ -79,9 +85,22 @@ class NextBatch:
         """Returns the batch; [] while none is due."""
         self._cleaning.run()
         excluded = self._excluded()
-        if self._store.samples.has_lease(rollout_id, self._buffer.trainer_id) or self.is_due(excluded):
+        has_lease = self._store.samples.has_lease(rollout_id, self._buffer.trainer_id)
+        if has_lease or (self.is_due(excluded) and not self._must_wait(rollout_id)):
             return self._take(rollout_id, self.batch_size(excluded), excluded)
         return []
+
+    def _must_wait(self, rollout_id: int) -> bool:
+        """Returns whether a due batch with dreams waits for the update before it. Without the wait, a trainer that is
+        slower than the person would never measure a version (lab/findings/dreaming.md)."""
+        if not self._has_dreams or not self._store.samples.has_update_in_flight(
+            self._buffer.trainer_id, before_rollout_id=rollout_id
+        ):
+            return False
+        if self._waiting is None or self._waiting[0] != rollout_id:
+            self._waiting = rollout_id, time.monotonic()
+            log.info("rollout %d is due, and waits until the update before it is live", rollout_id)
+        return time.monotonic() - self._waiting[1] < UPDATE_SECONDS
 
     def clean(self) -> None:
         """Cleans the buffer like `take_if_due`, for a trainer that trains only adapters."""

@@ -44,8 +44,8 @@ def test_an_update_is_in_flight_from_its_lease_to_its_commit(
     assert not store.samples.has_update_in_flight("a")
     store.samples.lease(0, 1, trainer="a")
     assert store.samples.has_update_in_flight("a") and not store.samples.has_update_in_flight("b")
-    assert not store.samples.has_update_in_flight("a", except_rollout_id=0)
-    assert store.samples.has_update_in_flight("a", except_rollout_id=1)
+    assert not store.samples.has_update_in_flight("a", before_rollout_id=0)
+    assert store.samples.has_update_in_flight("a", before_rollout_id=1)
     store.samples.commit_lease(0, version=1, trainer="a")
     assert not store.samples.has_update_in_flight("a")
 

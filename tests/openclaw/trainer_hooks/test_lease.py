@@ -88,6 +88,45 @@ def test_a_batch_waits_for_an_unreachable_database_server(
     assert len(lease.lease_batch(args, 0)) == 2 and len(tries) == 4
 
 
+def test_with_dreams_a_batch_waits_until_the_update_before_it_is_live(
+    args: SimpleNamespace, make_sample: MakeSample
+) -> None:
+    args.dream_steps, args.catch_up_batch_size = 2, 8
+    make_sample()
+    make_sample()
+    here = pipeline.pipeline_of(args)
+    assert len(here.next.take_if_due(0)) == 2
+    for _ in range(3):
+        make_sample()
+    assert here.next.take_if_due(1) == []
+    make_sample()
+    here.store.samples.commit_lease(0, version=1)
+    assert len(here.next.take_if_due(1)) == 4
+
+
+def test_a_repeated_batch_with_dreams_does_not_wait_for_the_batch_after_it(
+    args: SimpleNamespace, make_sample: MakeSample
+) -> None:
+    args.dream_steps = 2
+    for _ in range(4):
+        make_sample()
+    here = pipeline.pipeline_of(args)
+    here.store.samples.lease(1, 2)
+    assert len(here.next.take_if_due(0)) == 2
+
+
+def test_a_batch_with_dreams_does_not_wait_forever_for_the_update_before_it(
+    args: SimpleNamespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args.dream_steps = 2
+    for _ in range(4):
+        make_sample()
+    here = pipeline.pipeline_of(args)
+    assert len(here.next.take_if_due(0)) == 2 and here.next.take_if_due(1) == []
+    monkeypatch.setattr(next_batch, "UPDATE_SECONDS", 0.0)
+    assert len(here.next.take_if_due(1)) == 2
+
+
 def test_an_empty_store_blocks_until_a_batch_is_ready(args: SimpleNamespace, make_sample: MakeSample) -> None:
     batches: list[list[dict[str, Any]]] = []
     waiting = threading.Thread(target=lambda: batches.append(lease.lease_batch(args, 0)), daemon=True)
