@@ -27,7 +27,7 @@ def all_plain_sentences() -> tuple[str, ...]:
     return tuple(text for texts in _all().values() for text in texts)
 
 
-def asked_plainly(text: str) -> Pole | None:
+def pole_of_plain_sentence(text: str) -> Pole | None:
     """Returns the requested form if a text begins with one of these sentences, else None."""
     return next((pole for (pole, _), texts in _all().items() if text.startswith(texts)), None)
 

@@ -94,7 +94,7 @@ def repeats(request: str, wish: str) -> bool:
     return bool(themes) and themes <= asked_themes(request)
 
 
-def gives_way(wish: str, *requests: str) -> bool:
+def is_overridden(wish: str, *requests: str) -> bool:
     """Returns whether a preference is about an aspect that one of the requests specifies itself."""
     themes = wish_themes(wish)
     return any(themes & asked_themes(request) for request in requests)

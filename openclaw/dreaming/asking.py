@@ -163,7 +163,7 @@ class Engines:
             stop_ids=stop_ids,
             log_probs=False,
             adapter=self._adapter,
-            gives_way=True,
+            is_low_priority=True,
         )
         generation = Generation(self._client, request, request.id)
         async for _increment in generation.run():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from openclaw.common.answer_form import already_has, greets, is_list, is_long
-from openclaw.common.plain_sentences import Pole, asked_plainly, without_plain_sentence
+from openclaw.common.plain_sentences import Pole, pole_of_plain_sentence, without_plain_sentence
 from openclaw.common.wish_forms import forms_of
 from openclaw.common.wish_themes import wish_themes
 from openclaw.dreaming.themes import pole_of
@@ -35,7 +35,7 @@ def asked_pole(wish: str, answer: str) -> Pole | None:
     Args:
         answer: the text that the person complained about; empty: its form is not known.
     """
-    plain = asked_plainly(wish)
+    plain = pole_of_plain_sentence(wish)
     if plain is not None:
         return None if answer and plain in already_has(answer) else plain
     forms = forms_of(wish)

@@ -31,7 +31,7 @@ class EngineRequest:
     log_probs: whether to return log-probs of the sampled tokens; top_log_probs: number of best tokens to return.
     join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
     adapter: the adapter that answers; None: the base model.
-    gives_way: engines that support priorities serve others first.
+    is_low_priority: engines that support priorities serve others first.
     call_id: token with which a tool call begins. An answer that begins with it need not follow `json_schema`.
     pictures: those in the prompt, in order.
     """
@@ -46,7 +46,7 @@ class EngineRequest:
     join_key: str | None = None
     repeated: bool = False
     adapter: Adapter | None = None
-    gives_way: bool = False
+    is_low_priority: bool = False
     call_id: int | None = None
     pictures: tuple[SentPicture, ...] = ()
 
@@ -205,7 +205,7 @@ class Generation:
             "top_logprobs_num": request.top_log_probs,
             "stream": True,
             "rid": self._rid,
-            **(LAST if request.gives_way else {}),
+            **(LAST if request.is_low_priority else {}),
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:

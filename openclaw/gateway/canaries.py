@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from openclaw.common.messages import last_user_text
-from openclaw.common.wish_themes import gives_way
+from openclaw.common.wish_themes import is_overridden
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import ClawError, ClientError
@@ -117,7 +117,7 @@ class Looked:
 def shows(turn: Turn, wish: Wish) -> bool:
     """Returns whether answers to a turn's question can show that a preference is followed. They cannot if the question
     itself asks for another form."""
-    return not gives_way(wish.text, last_user_text(turn.messages))
+    return not is_overridden(wish.text, last_user_text(turn.messages))
 
 
 class Canaries:

@@ -19,7 +19,7 @@ import orjson
 
 from openclaw.common.messages import text_of, user_texts_in
 from openclaw.common.pictures import Picture, parts_of
-from openclaw.common.wish_themes import gives_way
+from openclaw.common.wish_themes import is_overridden
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
@@ -449,7 +449,7 @@ def not_yet_stated(wishes: Sequence[str], messages: Sequence[Message]) -> list[s
     """
     user_texts = user_texts_in(messages)
     unstated = [wish for wish in wishes if not any(wish in text for text in user_texts)]
-    return [wish for wish in unstated if not gives_way(wish, *user_texts[-_LOOKED_AT:])]
+    return [wish for wish in unstated if not is_overridden(wish, *user_texts[-_LOOKED_AT:])]
 
 
 def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
@@ -459,7 +459,9 @@ def prefix_still_valid(turn: Turn, wishes: Sequence[str] | None, new: Sequence[M
     none of them.
     """
     in_prompt, user_texts = turn.memory or (), user_texts_in(new)
-    return set(in_prompt) <= set(wishes or ()) and not any(gives_way(wish, *user_texts) for wish in in_prompt)
+    return set(in_prompt) <= set(wishes or ()) and not any(
+        is_overridden(wish, *user_texts) for wish in in_prompt
+    )
 
 
 def inject(

@@ -50,7 +50,7 @@ def cases(start_gateway: StartGateway) -> dict[str, list[Json]]:
     return {api: [{**plain, "name": name, "api": api, **changes[name]} for name in ERRORS] for api in APIS}
 
 
-def asked_plainly(case: Json) -> tuple[int, Json]:
+def unstreamed_error(case: Json) -> tuple[int, Json]:
     """Returns (status, body) of a case without any client."""
     text: Json = {"messages": [{"role": "user", "content": case["prompt"]}], "max_tokens": 50}
     if case["api"] == "responses":
@@ -235,6 +235,6 @@ def test_openclaw_classifies_each_error(cases: dict[str, list[Json]], api: str) 
     packages, node = installed("openclaw", "node_modules"), installed("node", "bin", "node")
     answers = []
     for case in cases[api]:
-        status, body = asked_plainly(case)
+        status, body = unstreamed_error(case)
         answers.append({"name": case["name"], "status": status, "body": body})
     assert verdicts([str(node), str(HERE / "openclaw.mjs"), str(packages)], answers) == OPENCLAW

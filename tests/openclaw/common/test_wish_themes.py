@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from openclaw.common.wish_themes import asked_themes, gives_way, repeats, wish_themes
+from openclaw.common.wish_themes import asked_themes, is_overridden, repeats, wish_themes
 from openclaw_test.people.wishes import wordings
 from tiny_claw.dialogues import ask
 from tiny_claw.problems import random_problem
@@ -188,8 +188,8 @@ def test_a_form_is_recognised_by_a_word_of_a_complaint() -> None:
 def test_repetitions_of_a_request_and_overridden_preferences_are_recognised() -> None:
     request = "What is in Rome? Use bullet points."
     assert repeats(request, "I asked for a list.")
-    assert not repeats(request, "A list, and friendly!") and gives_way("A list, and friendly!", request)
-    assert not repeats(request, "That is wrong.") and not gives_way("That is wrong.", request)
+    assert not repeats(request, "A list, and friendly!") and is_overridden("A list, and friendly!", request)
+    assert not repeats(request, "That is wrong.") and not is_overridden("That is wrong.", request)
     assert not repeats("What is in Rome?", "I asked for a list.")
 
 

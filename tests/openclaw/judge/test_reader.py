@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.common.plain_sentences import Pole, asked_plainly, plain_sentences
+from openclaw.common.plain_sentences import Pole, plain_sentences, pole_of_plain_sentence
 from openclaw.errors import ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge.backends.base import make_backend
@@ -105,7 +105,7 @@ def test_the_models_class_is_used_if_the_rules_find_no_sign_and_it_fits_the_answ
     assert vote_by_rules(silent).score == 0
     vote, hint = judged(said, answer)
     assert vote.score == score
-    assert (asked_plainly(hint.hint) if hint.hint else None) == pole
+    assert (pole_of_plain_sentence(hint.hint) if hint.hint else None) == pole
     assert pole is None or hint.hint == plain_sentences(pole, "en")[0]
     assert score == 0 or "sure)" in vote.text
 

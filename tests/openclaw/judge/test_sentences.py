@@ -27,7 +27,7 @@ from claw_lab.judge_head.lines import (
     training_lines,
     written,
 )
-from openclaw.common.plain_sentences import asked_plainly, plain_sentences
+from openclaw.common.plain_sentences import plain_sentences, pole_of_plain_sentence
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
 from openclaw.judge.backends import base
@@ -132,7 +132,7 @@ def test_a_confident_model_decides_if_the_rules_find_no_sign(
 ) -> None:
     assert vote_by_rules(question(said, answer)).score == 0
     vote, hint = judged(said, sure(kind), answer)
-    assert (vote.score, asked_plainly(hint) if hint else None) == (score, pole)
+    assert (vote.score, pole_of_plain_sentence(hint) if hint else None) == (score, pole)
     assert score == 0 or WHEN[kind] in vote.text
     unsure, nothing = judged(said, sure(kind, 0.55), answer)
     assert unsure.score == 0 and nothing == "", "it is not sure enough"
@@ -143,7 +143,7 @@ def test_a_probable_complaint_about_form_outranks_the_rules() -> None:
     reading = Reading("brief", share=0.66, low=0.67, high=0.3)
     assert BOUNDS.score(0, reading.low, reading.high) == 0, "not sure enough of a complaint of any kind"
     vote, hint = judged(said, reading)
-    assert vote.score == -1 and asked_plainly(hint) == "short"
+    assert vote.score == -1 and pole_of_plain_sentence(hint) == "short"
     vote, hint = judged(said, reading, answer="In a month.")
     assert vote.score == 0 and hint == "", "the answer is short already"
 
@@ -152,7 +152,7 @@ def test_a_probable_complaint_about_form_outranks_the_rules() -> None:
 def test_a_complaint_about_a_greeting_asks_for_the_answer_itself(said: str, language: str) -> None:
     vote, hint = judged(said, sure("nogreeting"), "Hello! " + LONG)
     assert vote.score == -1 and hint.startswith(plain_sentences("no_greeting", language)[0])
-    assert asked_plainly(hint) == "no_greeting"
+    assert pole_of_plain_sentence(hint) == "no_greeting"
 
 
 def test_a_sign_of_the_rules_that_the_model_doubts_is_dropped_with_its_hint() -> None:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from claw_lab import ROOT
 from claw_lab.benchmarks.learning.judge_agreement import question_of
 from claw_lab.judge_head.lines import lengthened
-from openclaw.common.plain_sentences import Pole, asked_plainly
+from openclaw.common.plain_sentences import Pole, pole_of_plain_sentence
 from openclaw.judge.backends.model import Reply
 from openclaw.judge.backends.votes import read_eval_vote
 from openclaw.judge.questions import JudgeQuestion
@@ -140,7 +140,7 @@ def of_written(clock: Clock) -> dict[str, Any]:
     for row in written_rows():
         pair = row["label"], clock.score(of_person(row))
         (new if row["kind"] == "next" else chat[row["language"]]).append(pair)
-        pole: Pole | None = asked_plainly(clock.hint(of_person(row)))
+        pole: Pole | None = pole_of_plain_sentence(clock.hint(of_person(row)))
         if row["kind"] in POLES:
             forms.append(pole == POLES[row["kind"]])
         elif row["label"] >= 0:
@@ -195,7 +195,7 @@ def of_own_texts(clock: Clock) -> dict[str, Any]:
 
 def asked_form(hint: str) -> str | None:
     """Returns the kind of complaint whose plain sentence begins a hint; None if there is none."""
-    pole = asked_plainly(hint)
+    pole = pole_of_plain_sentence(hint)
     return next((kind for kind in POLES if POLES[kind] == pole), None)
 
 

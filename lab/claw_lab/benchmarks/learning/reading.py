@@ -14,7 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from openclaw.common.plain_sentences import Pole, asked_plainly
+from openclaw.common.plain_sentences import Pole, pole_of_plain_sentence
 from openclaw.judge.backends.base import JudgeBackend, make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
@@ -56,7 +56,7 @@ async def count(backend: JudgeBackend, lines: Sequence[TalkLine]) -> Counter[str
             await backend.eval_votes(question(line), 1),
             await backend.hint_votes(question(line), 1),
         )
-        expected, pole = SCORES.get(line.kind, -1), asked_plainly(hint.hint or "")
+        expected, pole = SCORES.get(line.kind, -1), pole_of_plain_sentence(hint.hint or "")
         counts["right"] += vote.score == expected
         counts["wrong_sign"] += bool(vote.score) and vote.score == -expected
         counts["judged_request"] += expected == 0 and vote.score != 0

@@ -34,7 +34,7 @@ class KVStore:
 
     def insert(self, sequence: Sequence, stored: Mapping[int, LayerView]) -> None:
         size = length_class(sequence.cached + 1)
-        self.slabs.setdefault((size, sequence.gives_way), Slab(size)).add(sequence, stored)
+        self.slabs.setdefault((size, sequence.is_low_priority), Slab(size)).add(sequence, stored)
 
     def make_room(self, sequence: Sequence) -> None:
         """Moves a row whose slab is full to the next class."""
@@ -50,7 +50,7 @@ class KVStore:
             slab = sequence.slab
             slab.remove(sequence, wipe)
             if not slab.rows:
-                del self.slabs[slab.size, sequence.gives_way]
+                del self.slabs[slab.size, sequence.is_low_priority]
 
     @property
     def rows(self) -> int:

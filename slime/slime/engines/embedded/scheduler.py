@@ -74,7 +74,11 @@ class Scheduler:
     @property
     def slabs(self) -> list[Slab[Sequence]]:
         """Returns the slabs whose rows are decoded in the planned step."""
-        return [slab for (_, gives_way), slab in self.store.slabs.items() if not (gives_way and self._omits)]
+        return [
+            slab
+            for (_, is_low_priority), slab in self.store.slabs.items()
+            if not (is_low_priority and self._omits)
+        ]
 
     @property
     def active(self) -> list[Sequence]:
@@ -100,7 +104,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.insert(
-            len(self.waiting) if sequence.gives_way else self._first_that_gives_way(), sequence
+            len(self.waiting) if sequence.is_low_priority else self._first_low_priority(), sequence
         )
 
     def plan(self) -> list[Chunk]:
@@ -108,8 +112,10 @@ class Scheduler:
         self._make_room()
         self._admit()
         self._steps += 1
-        self._omits = self._steps % STEPS_OF_OTHERS != 0 and any(not one.gives_way for one in self.active)
-        now = [one for one in self.prefilling if not (one.gives_way and self._omits)]
+        self._omits = self._steps % STEPS_OF_OTHERS != 0 and any(
+            not one.is_low_priority for one in self.active
+        )
+        now = [one for one in self.prefilling if not (one.is_low_priority and self._omits)]
         return share(now, self.limits.prefill)
 
     def start_decoding(self, sequence: Sequence) -> None:
@@ -136,7 +142,7 @@ class Scheduler:
         """Returns an admitted sequence to the front of the queue; its keys and values are recomputed later."""
         self.drop(sequence)
         sequence.retractions += 1
-        self.waiting.insert(self._first_that_gives_way() if sequence.gives_way else 0, sequence)
+        self.waiting.insert(self._first_low_priority() if sequence.is_low_priority else 0, sequence)
 
     def retract_all(self) -> None:
         for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
@@ -191,14 +197,16 @@ class Scheduler:
         active = self.active
         total = self.tokens_reserved
         while total > self.limits.total and len(active) > 1:
-            youngest = max(active, key=lambda s: (s.gives_way, s.created))
+            youngest = max(active, key=lambda s: (s.is_low_priority, s.created))
             active.remove(youngest)
             total -= reserved(youngest)
             self.retract(youngest)
-        if not self.waiting or self.waiting[0].gives_way:
+        if not self.waiting or self.waiting[0].is_low_priority:
             return
         total += reserved(self.waiting[0])
-        for sequence in sorted(filter(lambda s: s.gives_way, active), key=lambda s: s.created, reverse=True):
+        for sequence in sorted(
+            filter(lambda s: s.is_low_priority, active), key=lambda s: s.created, reverse=True
+        ):
             if total <= self.limits.total and len(active) < self.limits.running:
                 break
             active.remove(sequence)
@@ -209,11 +217,11 @@ class Scheduler:
         """Admits requests in order of arrival, low-priority ones last, skipping those whose adapter is not in
         memory."""
         running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
-        places = max(1, self.limits.running // 2) - sum(one.gives_way for one in self.active)
+        places = max(1, self.limits.running // 2) - sum(one.is_low_priority for one in self.active)
         while self.waiting and running < self.limits.running:
             sequence = self.waiting[0]
             need = length_class(sequence.length + 1)
-            if (running and total + need > self.limits.total) or (sequence.gives_way and places <= 0):
+            if (running and total + need > self.limits.total) or (sequence.is_low_priority and places <= 0):
                 break
             self.waiting.popleft()
             if sequence.adapter is not None and not self.is_ready(sequence.adapter):
@@ -221,13 +229,13 @@ class Scheduler:
                 continue
             self._begin(sequence)
             self.prefilling.append(sequence)
-            running, total, places = running + 1, total + need, places - sequence.gives_way
+            running, total, places = running + 1, total + need, places - sequence.is_low_priority
         self.waiting.extendleft(reversed(self._passed))
         self._passed.clear()
 
-    def _first_that_gives_way(self) -> int:
+    def _first_low_priority(self) -> int:
         """Returns the number of waiting requests before the first one of low priority."""
-        return next((i for i, one in enumerate(self.waiting) if one.gives_way), len(self.waiting))
+        return next((i for i, one in enumerate(self.waiting) if one.is_low_priority), len(self.waiting))
 
     def _begin(self, sequence: Sequence) -> None:
         """Allocates an admitted sequence's cache and copies a cached prefix.

@@ -50,8 +50,7 @@ class Sequence:
     images: PromptImages | None = None
     adapter: str | None = None
     """Name of the adapter; None: the base model."""
-    gives_way: bool = False
-    """Whether the request has low priority."""
+    is_low_priority: bool = False
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)

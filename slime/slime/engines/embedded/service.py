@@ -124,7 +124,7 @@ class EngineService:
             grammar=self._grammar(request, prompt),
             images=images_of_prompt(data, len(prompt), self.model.placed),
             adapter=request.lora_path,
-            gives_way=request.priority < 0,
+            is_low_priority=request.priority < 0,
         )
 
     def _grammar(self, request: GenerateRequest, prompt: list[int]) -> Grammar | None:
