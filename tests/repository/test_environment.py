@@ -32,12 +32,14 @@ READS = {
         "processes/servers.py": {WHOLE},
         "processes/supervisor.py": {WHOLE},
         "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # Ray's own settings, unless they are set
-        "ray/engines.py": {WHOLE},  # where engines will search for programs
+        "ray/servers/specs.py": {WHOLE},  # where engines will search for programs
         "ray/components.py": {WHOLE},
         "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless it is set
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
-        "ray/watch_actor.py": {WHOLE},  # environment of this machine's servers, in addition to the driver's
-        "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to remove the allocator's
+        "ray/servers/watch_actor.py": {
+            WHOLE
+        },  # environment of this machine's servers, in addition to the driver's
+        "ray/servers/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to remove the allocator's
         "rented/completions.py": {"COMPLETIONS_API_KEY"},
         "rollout/rm_hub/grader.py": {WHOLE},
         "training/core/distributed.py": {WHOLE},  # the interface of process groups, unless it is set

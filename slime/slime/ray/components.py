@@ -15,17 +15,17 @@ from slime.plan.gpu_split import GpuSplit, split_of
 from slime.plan.refusals import check_before_start
 from slime.processes import control
 from slime.ray.actor_process import server_environment
-from slime.ray.engine_clients import end_released, weight_sender, weight_sharer
-from slime.ray.engine_nodes import EngineNodes
-from slime.ray.engines import on_own_gpus, server_specs
-from slime.ray.external import ExternalEngines
 from slime.ray.placement import Placement
-from slime.ray.policies import arguments_of_base
-from slime.ray.publisher import Publisher
 from slime.ray.rollouts import Rollouts
 from slime.ray.runtime import Runtime, joins
+from slime.ray.servers.engine_clients import end_released, weight_sender, weight_sharer
+from slime.ray.servers.engine_nodes import EngineNodes
+from slime.ray.servers.external import ExternalEngines
+from slime.ray.servers.specs import on_own_gpus, server_specs
+from slime.ray.servers.watch_actor import WatcherHandle
 from slime.ray.train_group import TrainGroup
-from slime.ray.watch_actor import WatcherHandle
+from slime.ray.versions.adapters import arguments_of_base
+from slime.ray.versions.publisher import Publisher
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
 from slime.weights.versions import clear_missing_live

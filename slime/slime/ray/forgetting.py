@@ -18,8 +18,8 @@ from claw_base.run_folder.token_record_files import file_of
 from slime import replay
 from slime.engines.client import EngineControl, EngineControlError
 from slime.errors import EngineError
-from slime.ray.policies import AdapterTable
 from slime.ray.train_group import TrainGroup
+from slime.ray.versions.adapters import AdapterTable
 
 if TYPE_CHECKING:
     from slime.flags import Arguments

@@ -24,12 +24,12 @@ from slime.errors import ClawError, ConfigError, DataError, TrainError
 from slime.processes.started import note_started
 from slime.ray.components import RunComponents
 from slime.ray.forgetting import PeopleToForget
-from slime.ray.policies import AdapterTable
-from slime.ray.publication import publish
 from slime.ray.rollouts import Rollouts
 from slime.ray.train_group import TrainerDied, TrainGroup
-from slime.ray.version_in_flight import VersionInFlight, VersionState
-from slime.ray.version_orders import execute_order, left_over, repin
+from slime.ray.versions.adapters import AdapterTable
+from slime.ray.versions.in_flight import VersionInFlight, VersionState
+from slime.ray.versions.orders import execute_order, left_over, repin
+from slime.ray.versions.publication import publish
 from slime.ray.waiting import RestartBudget
 from slime.tracking import StepClock, Tracker
 from slime.tracking.lines import beginning
@@ -91,7 +91,7 @@ class CostLimit:
 
 class TrainingRun(RunComponents):
     """The steps of a training loop. The loop requests a version, waits for its batch, trains on it and publishes it.
-    `version_in_flight` describes the states of a version and which of these steps enters them.
+    `versions.in_flight` describes the states of a version and which of these steps enters them.
 
     Args:
         args: parsed arguments of the driver.

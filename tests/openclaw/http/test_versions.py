@@ -16,7 +16,7 @@ from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from openclaw.store import RolloutStore
 from openclaw.versions.__main__ import main
 from openclaw.versions.comparison import relation
-from slime.ray.version_orders import left_over
+from slime.ray.versions.orders import left_over
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 from tests.fakes.scripted_engine import FakeEngine
 

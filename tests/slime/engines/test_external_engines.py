@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from slime.arguments import Arguments, parse_args
 from slime.errors import ClusterError, ConfigError
 from slime.plan.gpu_split import split_of
-from slime.ray import external
-from slime.ray.engines import server_specs
-from slime.ray.external import ExternalEngines
+from slime.ray.servers import external
+from slime.ray.servers.external import ExternalEngines
+from slime.ray.servers.specs import server_specs
 from slime.weights.checksum import weights_checksum
 from slime.weights.update import Candidate, WeightUpdate
 from slime.weights.versions import WeightVersion, read_live

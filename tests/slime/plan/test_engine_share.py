@@ -17,8 +17,8 @@ from slime.plan.of_arguments import carrying, share_words
 from slime.plan.placement_plan import Batch, MemoryPlan, Server, problems
 from slime.plan.report import as_text
 from slime.plan.shape import read_shape
-from slime.ray import engines
-from slime.ray.engines import own_words
+from slime.ray.servers import specs
+from slime.ray.servers.specs import own_words
 
 CARD = Gpu("24GB", 24.0, 312.0)
 QWEN3_4B = read_shape("Qwen3-4B")
@@ -65,7 +65,7 @@ def test_a_restart_next_to_a_live_trainer_gets_as_many_tokens_as_the_first_start
 
 
 def test_every_start_of_an_engine_has_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "smallest_gpu", lambda: CARD)
+    monkeypatch.setattr(specs, "smallest_gpu", lambda: CARD)
     policy = ModelServers("rollout", "engine", "engine", "Qwen3-4B", 1, 1)
     streams, words = (given := own_words(flags(), policy))[:3], given[3:]
     assert streams[0] == "--sglang-stream-interval"

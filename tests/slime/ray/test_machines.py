@@ -18,8 +18,8 @@ from slime.plan import dry_run
 from slime.plan.gpu_split import GpuSplit, RunPart, split_of
 from slime.plan.seats import Machine, seats_of
 from slime.ray import placement
-from slime.ray.engines import sites_of_engines
 from slime.ray.placement import BundleSite, Placement, in_node_order
+from slime.ray.servers.specs import sites_of_engines
 from tests import ROOT
 from tests.fakes.dry_run import words_of
 

@@ -17,7 +17,7 @@ from slime.plan.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray import actor_process
 from slime.ray.actor_process import enable_expandable_segments, server_environment
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
-from slime.ray.weight_sender import WeightSharer
+from slime.ray.servers.weight_sender import WeightSharer
 from slime.tracking import progress_line
 
 

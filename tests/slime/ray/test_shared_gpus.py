@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
-from slime.ray import version_files
 from slime.ray.forgetting import PeopleToForget
-from slime.ray.publisher import Publisher
 from slime.ray.rollouts import PendingBatch
 from slime.ray.run import Progress, TrainingRun
 from slime.ray.train_actor import TrainerState
-from slime.ray.version_files import VersionFiles
-from slime.ray.version_in_flight import VersionInFlight, VersionState
+from slime.ray.versions import files
+from slime.ray.versions.files import VersionFiles
+from slime.ray.versions.in_flight import VersionInFlight, VersionState
+from slime.ray.versions.publisher import Publisher
 from slime.tracking import StepClock
 from slime.weights.versions import WeightVersion
 
@@ -44,7 +44,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         use_tensorboard=False, run_dir=str(tmp_path), save=str(tmp_path), update_weight_disk_dir=str(tmp_path),
         save_hf=None, save_debug_rollout_data=None, rollout_backend="embedded", train_backend="fsdp",
     )  # fmt: skip
-    monkeypatch.setattr(version_files, "load_hook", lambda *_: None)
+    monkeypatch.setattr(files, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
     run.args, run.specs, run.progress, run.clock = args, [], Progress(), StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])

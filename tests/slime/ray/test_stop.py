@@ -20,11 +20,11 @@ from slime.ray.rollouts import Rollouts
 from slime.ray.run import Stopped
 from slime.ray.stop import OrderlyStop
 from slime.ray.train_group import TrainerDied
-from slime.ray.version_in_flight import VersionState
+from slime.ray.versions.in_flight import VersionState
 from slime.weights import checkpoints
 from slime.weights.versions import WeightVersion
-from tests.slime.ray.test_publication import APART, Gate, Numbers, Update, refuse, until
 from tests.slime.ray.test_shared_gpus import Calls, make_run, seen, version
+from tests.slime.ray.versions.test_publication import APART, Gate, Numbers, Update, refuse, until
 
 
 class Trainers(Calls):

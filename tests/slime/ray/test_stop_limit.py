@@ -12,9 +12,9 @@ import pytest
 
 from slime.arguments import parse_args
 from slime.plan.shape import KNOWN
-from slime.ray import stop_limit as limits
+from slime.ray import stop
 from slime.ray.limits import load_limit, save_limit, update_limit
-from slime.ray.stop_limit import LEAST, STEP, disk_speed, stop_limit
+from slime.ray.stop import LEAST, STEP, disk_speed, stop_limit
 
 MB = 1e6
 
@@ -54,7 +54,7 @@ def test_the_stop_limit_follows_checkpoint_size_and_disk_speed(
     speed: float,
     seconds: float,
 ) -> None:
-    monkeypatch.setattr(limits, "disk_speed", lambda folder: speed)
+    monkeypatch.setattr(stop, "disk_speed", lambda folder: speed)
     found = stop_limit(arguments(tmp_path, model, *flags))
     assert found == pytest.approx(seconds, rel=0.05) and found >= min(seconds, LEAST) and STEP < LEAST
 
@@ -80,7 +80,7 @@ def test_the_stop_limit_of_a_large_model_allows_for_a_slow_disk(
 
 
 def test_a_cpu_trainer_has_the_minimum_stop_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "disk_speed", lambda folder: pytest.fail("its disk is measured"))
+    monkeypatch.setattr(stop, "disk_speed", lambda folder: pytest.fail("its disk is measured"))
     args = arguments(tmp_path, "Qwen3-0.6B")
     args.actor_num_gpus_per_node = 0
     assert stop_limit(args) == LEAST

@@ -10,7 +10,7 @@ from pathlib import Path
 from claw_base.run_folder import orders as asked
 from claw_base.run_folder.orders import VersionOrders
 from slime.arguments import Arguments
-from slime.ray.version_files import VersionFiles
+from slime.ray.versions.files import VersionFiles
 from slime.weights.kept import keep_versions, versions_to_keep
 from slime.weights.versions import WeightVersion
 

@@ -77,7 +77,7 @@ def prompt_model(folder: Path) -> Path:
 def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None:
     """Replaces the engine and the trainer of this process by ones that only wait."""
     import slime.ray.components as components
-    import slime.ray.engines as engines
+    import slime.ray.servers.specs as specs
     from slime.processes.servers import ServerSpec
 
     def engine_spec(args: Any, server: Any, index: int, manager: Any) -> ServerSpec:
@@ -87,7 +87,7 @@ def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None
         return ServerSpec("engine-0", "engine", command, f"http://127.0.0.1:{port}")
 
     StatedTrainers.seconds = train_seconds
-    engines.engine_spec = engine_spec
+    specs.engine_spec = engine_spec
     components.TrainGroup = StatedTrainers  # type: ignore[misc,assignment]
 
 

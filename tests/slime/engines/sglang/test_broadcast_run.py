@@ -23,9 +23,9 @@ from slime.engines.sglang.sender import own_address
 from slime.errors import ConfigError, EngineError
 from slime.processes import control
 from slime.processes.servers import ServerManager
-from slime.ray.engine_clients import end_process
 from slime.ray.placement import BundleSite
-from slime.ray.weight_sender import RaySender
+from slime.ray.servers.engine_clients import end_process
+from slime.ray.servers.weight_sender import RaySender
 from slime.weights.versions import artifact_folder
 from tests import FAKES, ROOT
 from tests.fakes.sglang import FakeSGLang, Running

@@ -28,7 +28,7 @@ from slime.errors import ConfigError
 from slime.plan.gpu_split import split_of
 from slime.plan.model_servers import model_servers
 from slime.processes.servers import ServerSpec, healthy
-from slime.ray.engines import own_words, server_specs
+from slime.ray.servers.specs import own_words, server_specs
 from tests import FAKES, ROOT
 
 FAKE = FAKES / "sglang_python.py"

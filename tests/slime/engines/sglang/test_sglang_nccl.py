@@ -23,7 +23,7 @@ from slime.engines.sglang.nccl import (
 )
 from slime.engines.sglang.sender import Meeting
 from slime.errors import ConfigError
-from slime.ray import engines, external
+from slime.ray.servers import external, specs
 from tests import ROOT
 
 OLD = {"torch": "2.13.0", f"{PREFIX}cu13": "2.29.7"}
@@ -138,7 +138,7 @@ def test_nccl_versions_are_compared_at_the_start_of_a_gpu_broadcast_run(
     changes: dict[str, Any], asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(engines, "check_same_nccl", seen.append)
+    monkeypatch.setattr(specs, "check_same_nccl", seen.append)
     usual: dict[str, Any] = {
         "update_weight_transport": "nccl",
         "rollout_num_gpus": 2,
@@ -146,7 +146,7 @@ def test_nccl_versions_are_compared_at_the_start_of_a_gpu_broadcast_run(
         "engine_words": {},
     }
     args: Any = SimpleNamespace(**(usual | changes))
-    engines.check_sglang(args)
+    specs.check_sglang(args)
     assert seen == (["/opt/python"] if asked else [])
 
 
@@ -160,7 +160,7 @@ def test_the_log_reports_once_that_sglang_ignores_seeds_unless_configured(
         update_weight_transport="disk", rollout_num_gpus=2, engine_words={"rollout": words}
     )
     with caplog.at_level("INFO"):
-        engines.check_sglang(args)
+        specs.check_sglang(args)
     lines = [line for line in caplog.messages if "seeds" in line]
     assert len(lines) == int(told)
     assert not told or "--sglang-enable-deterministic-inference" in lines[0]

@@ -19,7 +19,7 @@ from slime.engines.launch import main
 from slime.engines.vllm.child import complete
 from slime.errors import ConfigError
 from slime.plan.model_servers import model_servers
-from slime.ray.engines import own_words, server_specs
+from slime.ray.servers.specs import own_words, server_specs
 from tests import FAKES, ROOT
 
 FAKE = FAKES / "vllm_python.py"

@@ -16,12 +16,12 @@ from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
 from slime.plan.model_servers import GATE
 from slime.processes.servers import ServerSpec
-from slime.ray.engine_clients import engine_client, gate_client, spare_clients
-from slime.ray.external import ExternalEngines
 from slime.ray.limits import update_limit
+from slime.ray.servers.engine_clients import engine_client, gate_client, spare_clients
+from slime.ray.servers.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainerDied, TrainGroup
-from slime.ray.version_files import VersionFiles
+from slime.ray.versions.files import VersionFiles
 from slime.weights import checkpoints
 from slime.weights.engine_steps import Engine, WrongWeights
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
@@ -30,7 +30,7 @@ from slime.weights.versions import VersionNumbers, WeightVersion, is_adapter, re
 if TYPE_CHECKING:
     from slime.engines.sglang.broadcast import SenderHandle
     from slime.flags import Arguments
-    from slime.ray.engine_nodes import EngineNodes
+    from slime.ray.servers.engine_nodes import EngineNodes
 
 
 class Publisher:

@@ -31,12 +31,12 @@ from slime.plan.gpu_split import split_of
 from slime.plan.seats import Machine, seats_of
 from slime.processes import control, nodes
 from slime.processes.supervisor import stop_everything
-from slime.ray import engine_nodes, engines
-from slime.ray.engine_clients import engine_client
-from slime.ray.engine_nodes import EngineNodes
-from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement
-from slime.ray.watch_actor import WatcherHandle
+from slime.ray.servers import engine_nodes
+from slime.ray.servers.engine_clients import engine_client
+from slime.ray.servers.engine_nodes import EngineNodes
+from slime.ray.servers.specs import on_own_gpus, server_specs
+from slime.ray.servers.watch_actor import WatcherHandle
 from slime.rollout.engine_pool import EnginePool
 from slime.rollout.state import engine_urls
 from slime.weights.artifact import read_artifact
@@ -169,7 +169,7 @@ def test_engines_on_two_machines_serve_and_a_lost_machine_is_reused_when_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known_to_ray(monkeypatch)
-    monkeypatch.setattr(engines, "check_toolchain", lambda python: None)
+    monkeypatch.setattr("slime.ray.servers.specs.check_toolchain", lambda python: None)
     monkeypatch.setattr(engine_nodes, "LOOK_INTERVAL", 0.5)
     first = version(tmp_path / "model", 0)
     args = arguments(tmp_path)
@@ -286,7 +286,7 @@ def machines() -> Iterator[Callable[[int, int], None]]:
 def test_a_script_of_several_machines_serves_from_every_machine_with_engines(
     script: str, machines: Callable[[int, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "check_toolchain", lambda python: None)
+    monkeypatch.setattr("slime.ray.servers.specs.check_toolchain", lambda python: None)
     machines(SCRIPTS[script], 8)
     version(tmp_path / "model", 0)
     words, env = words_of(script, HF_CKPT=str(tmp_path / "model"), RUN_DIR=str(tmp_path / "run"))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
-from slime.ray.version_in_flight import VersionInFlight, VersionState
+from slime.ray.versions.in_flight import VersionInFlight, VersionState
+from slime.ray.versions.publisher import Publisher
 from slime.weights.update import Candidate, CandidateRejected
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import pytest
 from claw_base.run_folder import records
 from slime.processes import control
 from slime.ray import components
-from slime.ray.engine_clients import ReleasedEngine, end_released
+from slime.ray.servers.engine_clients import ReleasedEngine, end_released
 
 
 @pytest.fixture

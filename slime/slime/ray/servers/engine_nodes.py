@@ -30,12 +30,12 @@ from slime.plan.model_servers import model_servers
 from slime.processes import nodes
 from slime.processes.control import scratch_dir
 from slime.processes.servers import ServerPorts, ServerSpec
-from slime.ray.engine_clients import end_released, engine_client
-from slime.ray.engines import EngineHost, sites_of_engines, visible
-from slime.ray.external import needs_gloo
 from slime.ray.placement import BundleSite, Placement, alive_nodes
+from slime.ray.servers.engine_clients import end_released, engine_client
+from slime.ray.servers.external import needs_gloo
+from slime.ray.servers.specs import EngineHost, sites_of_engines, visible
+from slime.ray.servers.watch_actor import ServerWatcher
 from slime.ray.waiting import gather, get
-from slime.ray.watch_actor import ServerWatcher
 from slime.weights.engine_steps import go_live, serves
 from slime.weights.versions import read_live
 
@@ -248,7 +248,7 @@ class EngineNodes:
 
         It starts at the first update.
         """
-        from slime.ray.weight_sender import RaySender
+        from slime.ray.servers.weight_sender import RaySender
 
         return RaySender(self.args, self.placement)
 

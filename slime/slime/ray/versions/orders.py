@@ -8,8 +8,8 @@ from pathlib import Path
 
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.errors import CheckpointError, ConfigError, EngineError
-from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
+from slime.ray.versions.publisher import Publisher
 from slime.weights.checkpoints import make_latest, read_meta
 from slime.weights.kept import versions_with_checkpoint
 from slime.weights.update import Candidate

@@ -20,10 +20,10 @@ from slime.engines.client import EngineControl
 from slime.errors import ConfigError
 from slime.gate.interruptible import Tries
 from slime.hooks import load_hook
-from slime.ray.adapter_engines import AdapterEngine, ExaminedAdapter, forget_adapter
-from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
-from slime.ray.version_orders import execute_order
+from slime.ray.versions.adapter_engines import AdapterEngine, ExaminedAdapter, forget_adapter
+from slime.ray.versions.orders import execute_order
+from slime.ray.versions.publisher import Publisher
 from slime.weights import checkpoints
 from slime.weights.engine_steps import Engine
 from slime.weights.update import Candidate
@@ -231,7 +231,7 @@ class AdapterTable:
     def execute_order(self, trainers: TrainGroup, rollout_id: int) -> bool:
         """Executes pending rollbacks; returns whether any adapter changed.
 
-        A pin would block all other adapters, and is rejected. Raises like `version_orders.execute_order`.
+        A pin would block all other adapters, and is rejected. Raises like `orders.execute_order`.
         """
         if (order := self.base.orders.next()) is not None:
             self.base.orders.finish(order, None, ADAPTER_REQUIRED)

@@ -20,8 +20,8 @@ from slime.plan.host import HostUse, host_parts
 from slime.plan.memory import TrainerMemory
 from slime.plan.model_servers import GATE, model_servers
 from slime.plan.shape import KNOWN, shape_of
-from slime.ray.engines import gate_spec
-from slime.ray.publisher import Publisher
+from slime.ray.servers.specs import gate_spec
+from slime.ray.versions.publisher import Publisher
 
 
 def arguments(model: str, run_dir: Path, **more: object) -> Any:

@@ -14,7 +14,7 @@ import httpx
 
 from slime.engines.client import EngineControl
 from slime.errors import ClusterError, ConfigError, EngineError
-from slime.ray.engine_clients import engine_client
+from slime.ray.servers.engine_clients import engine_client
 from slime.weights.engine_steps import go_live, serves
 from slime.weights.versions import read_live
 

@@ -31,7 +31,7 @@ def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | Non
     """Returns the process that broadcasts weights; None if engines receive them in another way."""
     if args.update_weight_transport != "nccl":
         return None
-    from slime.ray.weight_sender import RaySender
+    from slime.ray.servers.weight_sender import RaySender
 
     return RaySender(args, placement)
 
@@ -40,7 +40,7 @@ def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str
     """Returns the process that shares memory with an own engine of environment `env`; None if not needed."""
     if args.update_weight_transport != "tensor" or args.rollout_backend != "sglang":
         return None
-    from slime.ray.weight_sender import RaySharer
+    from slime.ray.servers.weight_sender import RaySharer
 
     return RaySharer(args, placement, env.get("CUDA_VISIBLE_DEVICES", "") if args.rollout_num_gpus else "")
 

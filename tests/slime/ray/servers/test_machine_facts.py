@@ -14,8 +14,8 @@ from claw_base.run_folder.records import engine_urls, engines_file
 from slime.errors import ConfigError
 from slime.plan.model_servers import ModelServers
 from slime.processes import nodes
-from slime.ray.engine_nodes import EngineNode, EngineNodes, NodeFacts, facts_here
-from slime.ray.engines import EngineHost, engine_spec
+from slime.ray.servers.engine_nodes import EngineNode, EngineNodes, NodeFacts, facts_here
+from slime.ray.servers.specs import EngineHost, engine_spec
 
 
 def facts(folder: Path, sign: Path) -> NodeFacts:

@@ -18,9 +18,9 @@ from slime.engines.client import EngineControlError
 from slime.engines.embedded.adapters import read_adapter
 from slime.errors import ConfigError
 from slime.ray import forgetting as forgetting_of_driver
-from slime.ray import policies
 from slime.ray.forgetting import PeopleToForget
-from slime.ray.policies import (
+from slime.ray.versions import adapters
+from slime.ray.versions.adapters import (
     ADAPTER,
     ADAPTER_REQUIRED,
     AdapterPublisher,
@@ -254,7 +254,7 @@ def test_resetting_an_adapter_keeps_two_counters_and_changes_no_other(
     args: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(policies, "load_hook", lambda *words: lambda *words: told.append(words[1:]))
+    monkeypatch.setattr(adapters, "load_hook", lambda *words: lambda *words: told.append(words[1:]))
     monkeypatch.setattr(AdapterPublisher, "announce", lambda self, candidate: None)
     engine, trainers = Engine("ada", "ada~next", "ada~gate", "bob"), cast(Any, Trainers())
     base = base_of(args)

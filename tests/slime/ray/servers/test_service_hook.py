@@ -11,7 +11,7 @@ import pytest
 
 from openclaw.errors import ConfigError as Refusal
 from slime.errors import ConfigError
-from slime.ray import engines
+from slime.ray.servers import specs
 
 HOOK = "my.services.start"
 
@@ -21,14 +21,14 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -
         raise error
 
     load: Callable[..., Any] = lambda *_: start  # noqa: E731
-    monkeypatch.setattr(engines, "load_path", load)
+    monkeypatch.setattr(specs, "load_path", load)
     args: Any = SimpleNamespace(
         debug_train_only=False, run_dir=tmp_path, rollout_external_engine_addrs=["http://127.0.0.1:1"],
         rollout_num_gpus=0, prm_num_gpus=0, prm_teacher_num_gpus=0, hf_checkpoint="model", rollout_backend="embedded",
         service_path=[HOOK], engine_count=0, rented_judge=False, gate=False,
     )  # fmt: skip
     with pytest.raises(ConfigError) as found:
-        engines.server_specs(args)
+        specs.server_specs(args)
     return str(found.value)
 
 

@@ -11,7 +11,7 @@ import pytest
 from slime.engines.client import EngineControlError
 from slime.engines.embedded.service import EngineService
 from slime.engines.requests import WeightsError
-from slime.ray.adapter_engines import AdapterEngine, AdapterState, ExaminedAdapter
+from slime.ray.versions.adapter_engines import AdapterEngine, AdapterState, ExaminedAdapter
 from slime.weights.update import Candidate, WeightUpdate
 from slime.weights.versions import WeightVersion, read_live
 from tests.fakes.lora_folders import save_adapter

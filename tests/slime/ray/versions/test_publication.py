@@ -17,7 +17,7 @@ from slime.errors import EngineError
 from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
-from slime.ray.version_in_flight import VersionState
+from slime.ray.versions.in_flight import VersionState
 from slime.rented.versions import RentedWeights, write_version
 from slime.weights import checkpoints
 from slime.weights.update import Candidate, CandidateRejected
