@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +27,11 @@ _SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": 
 """Restricts JSON to one line. With free white space a small model may generate spaces up to its token
 limit."""
 _FIELD = "sampling_params.json_schema"
+COMPILE_SECONDS = 5
+"""Most processor time to compile a schema. Some schemas of a few hundred bytes would take years."""
+_LONGEST_WAIT_SECONDS = 120.0
+_CHECK = Path(__file__).with_name("schema_check.py")
+_REMEMBERED = 1000
 
 
 class Grammars:
@@ -41,6 +51,7 @@ class Grammars:
         self._stop_ids = sorted(stop_ids)
         self._lock = threading.Lock()
         self._tables: LLTokenizer | None = None
+        self._checked: set[bytes] = set()
 
     def of_schema(self, schema: str, begun: list[int]) -> Grammar:
         """Returns the grammar of answers that match a JSON schema.
@@ -50,7 +61,8 @@ class Grammars:
             begun: sampled tokens of the answer, if it is resumed.
 
         Raises:
-            RequestError: the schema is invalid or unsupported by llguidance, or the tokens do not match it.
+            RequestError: the schema is invalid, too complex or unsupported by llguidance, or the tokens do not match
+                it.
         """
         from llguidance import LLMatcher
 
@@ -58,6 +70,7 @@ class Grammars:
             raise RequestError(f"{_FIELD}: the model folder has no tokenizer.json")
         if not self._stop_ids:
             raise RequestError(f"{_FIELD}: the model has no end-of-sequence token")
+        self._check(schema)
         try:
             grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_SPACING)
             # 0: an error is raised below, not printed
@@ -69,6 +82,31 @@ class Grammars:
         if not matcher.consume_tokens(begun):
             raise RequestError(f"{_FIELD}: the resumed tokens do not match the schema")
         return Grammar(matcher, self._vocabulary)
+
+    def _check(self, schema: str) -> None:
+        """Raises RequestError if the compilation of a schema takes too long. Each schema is checked once."""
+        digest = hashlib.sha256(schema.encode()).digest()
+        if digest in self._checked:
+            return
+        command = [sys.executable, "-I", str(_CHECK), str(COMPILE_SECONDS), json.dumps(_SPACING)]
+        try:
+            done = subprocess.run(
+                command,
+                input=schema.encode(),
+                timeout=_LONGEST_WAIT_SECONDS,
+                capture_output=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            done = None
+        if done is None or done.returncode:
+            raise RequestError(
+                f"{_FIELD}: the schema is too complex: its compilation takes more than {COMPILE_SECONDS} seconds or "
+                "too much memory"
+            )
+        if len(self._checked) >= _REMEMBERED:
+            self._checked.clear()
+        self._checked.add(digest)
 
     def _with_tables(self, tokenizer: Tokenizer) -> LLTokenizer:
         from llguidance import LLTokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.streams import Streams
 from slime.engines.embedded.trial import WeightTrial
@@ -40,6 +42,9 @@ from slime.vision.reading import image_of_url
 STUCK_AFTER = 120.0
 """Seconds without a finished step, despite open requests, after which /health returns 503."""
 
+SLOW_AT_A_TIME = 4
+"""Requests with a schema or images that are read at the same time, so that they leave threads for weight updates."""
+
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
 
 
@@ -51,6 +56,7 @@ class EngineServer:
         self.engine = service.engine
         self.streams = Streams(service.engine, service.tokenizer)
         self.trial = WeightTrial(service)
+        self._slow = asyncio.Semaphore(SLOW_AT_A_TIME)
         self.started = time.time()
 
     def app(self) -> Starlette:
@@ -87,10 +93,7 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        slow = body.sampling_params.json_schema is not None or bool(body.image_data)
-        requested = (
-            await run_in_threadpool(self.service.sequence, body) if slow else self.service.sequence(body)
-        )
+        requested = await self._sequence(body)
         sequence = self.streams.rejoin(body.join_key, requested) if body.join and body.join_key else requested
         answers = self.streams.run(
             sequence, request.receive, body.stream, body.return_text_in_logprobs, body.join_key
@@ -104,6 +107,12 @@ class EngineServer:
         if "status_code" in reason:
             return WIRE.answer({"error": {"message": reason["message"]}}, reason["status_code"])
         return WIRE.answer(answer)
+
+    async def _sequence(self, body: GenerateRequest) -> Sequence:
+        if body.sampling_params.json_schema is None and not body.image_data:
+            return self.service.sequence(body)
+        async with self._slow:
+            return await run_in_threadpool(self.service.sequence, body)
 
     async def abort(self, request: Request) -> Response:
         body = await WIRE.parse(request, AbortRequest)

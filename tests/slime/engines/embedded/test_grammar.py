@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from slime.engines.embedded import grammar
 from slime.engines.embedded.grammar import Grammars
 from slime.engines.requests import RequestError
 from tests.fakes.engine_process import Server
@@ -122,3 +123,13 @@ def test_what_cannot_be_restricted_is_refused(server: Server, change: dict, mess
 def test_a_model_without_a_tokenizer_has_no_grammars() -> None:
     with pytest.raises(RequestError, match=r"tokenizer\.json"):
         Grammars(None, VOCABULARY, {EOS}).of_schema(SCHEMA, [])
+
+
+def test_a_schema_whose_compilation_would_not_end_is_refused(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar, "COMPILE_SECONDS", 1)
+    patterns = [{"type": "string", "pattern": f"(a|b)*a(a|b){{{count}}}"} for count in range(10, 40)]
+    with pytest.raises(RequestError, match="too complex"):
+        grammars.of_schema(json.dumps({"allOf": patterns}), [])
+    grammars.of_schema(json.dumps(patterns[0]), [])
