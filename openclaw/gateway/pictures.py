@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from claw_base.picture_data import without_metadata
 from openclaw.common.pictures import Picture, PicturePart, picture_url
 from openclaw.errors import ClientError
 
@@ -77,7 +78,7 @@ def check_whole(picture: Picture) -> None:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(picture.data), formats=list(FORMATS)) as opened:
+        with Image.open(io.BytesIO(without_metadata(picture.data)), formats=list(FORMATS)) as opened:
             opened.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ClientError(
@@ -104,7 +105,7 @@ def _header(data: bytes, where: str) -> tuple[str, int, int]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data), formats=list(FORMATS)) as opened:
+        with Image.open(io.BytesIO(without_metadata(data)), formats=list(FORMATS)) as opened:
             width, height, form = opened.width, opened.height, str(opened.format)
     except UnidentifiedImageError as error:
         raise ClientError(f"{where}: not a picture in PNG, JPEG or WebP", where, "invalid_picture") from error

@@ -15,6 +15,7 @@ from typing import Any
 import xxhash
 
 from claw_base.image_marks import VISION_MODEL_TYPES
+from claw_base.picture_data import without_metadata
 from slime.errors import ConfigError, DataError
 from slime.vision.files import FOLDER, ProcessedImage, keep, read
 from slime.vision.models import sees
@@ -134,7 +135,8 @@ def _picture(url: str) -> Any:
             f"pictures are data:image/png;base64,... and are not fetched from elsewhere: {url[:60]!r}"
         )
     try:
-        picture = Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=FORMATS)
+        plain = without_metadata(base64.b64decode(data, validate=True))
+        picture = Image.open(io.BytesIO(plain), formats=FORMATS)
         if picture.width * picture.height > MOST_PIXELS:
             raise DataError(f"a picture of {picture.width} x {picture.height} pixels is too large")
         return picture.convert("RGB")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
+from claw_base.picture_data import MOST_CHUNKS
 from openclaw.trainer_hooks import gate_samples
 from openclaw.trainer_hooks.rows import sample_dict
 from openclaw.types import Judgement, SampleDraft, Vote
@@ -128,6 +130,13 @@ def encoded(form: str, width: int, height: int) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
+def of_many_parts(url: str) -> str:
+    """Returns a PNG with more chunks than are read."""
+    head, _, data = url.partition(",")
+    png, chunk = base64.b64decode(data), bytes(4) + b"teSt" + zlib.crc32(b"teSt").to_bytes(4)
+    return f"{head},{base64.b64encode(png[:33] + chunk * MOST_CHUNKS + png[33:]).decode()}"
+
+
 GOOD = picture(40, 30)
 REFUSED = {
     "an address": ("https://example.com/cat.png", "fetches no URL"),
@@ -138,6 +147,7 @@ REFUSED = {
     "a damaged picture": (GOOD[:-400], "cannot be read"),
     "too many pixels": (encoded("PNG", 4097, 4096), "too large (4097 x 4096 pixels)"),
     "a decompression bomb": (encoded("PNG", 15_000, 15_000), "too large"),
+    "a picture of too many parts": (of_many_parts(GOOD), "chunks"),
     "a narrow picture": (encoded("PNG", 1001, 5), "too narrow"),
 }
 
