@@ -70,6 +70,22 @@ WRONG = {
     "several equations": box("x = 7350, x = 7351"),
     "near it": box("7351.00001"),
     "its digits apart": box("73, 51"),
+    "a box in a second thought": f"<think>a</think>{box('12')}<think>{box(LABEL)}",
+    "a chain of equations": box("7350 = 7351"),
+    "an equation whose other side is wrong": box("7349 + 1 = 7351"),
+    "an approximation": box("7350 \\approx 7351"),
+    "a condition": box("7350 \\mid 7351"),
+    "a bar": box("7350 | 7351"),
+    "cells of a table": box("7350 & 7351"),
+    "an implication": box("7350 \\implies 7351"),
+    "an arrow": box("7350 \\to 7351"),
+    "a long arrow": box("7350 \\Longrightarrow 7351"),
+    "a logical or": box("7350 \\lor 7351"),
+    "an exclusive or": box("7350 \\oplus 7351"),
+    "a comma as text": box("7350 \\text{,} 7351"),
+    "a struck answer": box("\\cancel{7350} 7351"),
+    "anything else": box("\\neq 7351"),
+    "anything above": box("\\geq 7351"),
 }
 CHEATS = [
     *(Cheat(name, (text,)) for name, text in WRONG.items()),
@@ -117,7 +133,14 @@ def test_more_than_twenty_cheats_are_tested_and_the_correct_answer_passes() -> N
 
 
 async def test_the_correct_answer_is_rewarded() -> None:
-    for text in (box(LABEL), box("7,351"), f"<think>12?</think> {box(LABEL)}"):
+    right = (
+        "7,351",
+        "x = 7351",
+        "7350 + 1 = 7351",
+        "\\frac{14702}{2}",
+        "n = 7351 \\text{ days}",
+    )
+    for text in (box(LABEL), *map(box, right), f"<think>12?</think> {box(LABEL)}"):
         outcome, _ = await played(made(), (text,))
         assert outcome.solved and outcome.score == 1.0, text
 

@@ -74,10 +74,11 @@ def _unfenced(code: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Returns a turn without its reasoning; empty if the reasoning does not end."""
+    """Returns a turn without its reasoning; of a turn that ends in reasoning, only what precedes it, or "" if nothing
+    ended before."""
     before, end, after = text.rpartition("</think>")
     if end:
-        return after
+        return after.partition("<think>")[0]
     return "" if "<think>" in before + after else after
 
 

@@ -12,6 +12,11 @@ _SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)")
 _THOUSANDS = re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
 _NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?$")
 _RATIO = re.compile(r"^([+-]?\d+)/(\d+)$")
+_ALTERNATIVES = re.compile(
+    r"\\(?:lor|vee|land|wedge|oplus|mid|parallel|implies|iff|to|neq?|[gl]eq?|sim|simeq|x?cancel|phantom)(?![A-Za-z])"
+    r"|\\[A-Za-z]*arrow(?![A-Za-z])|[|&;<>]|\\text\s*\{[^{}]*[,;/|&]"
+)
+_EQUALS = re.compile(r"\\approx(?![A-Za-z])|=")
 _LONGEST_NUMBER = 400
 """Number of characters; longer runs of digits are compared as text."""
 
@@ -83,6 +88,18 @@ def as_number(answer: str) -> Fraction | None:
         value = Fraction(int(fraction[2]), int(fraction[3]))
         return -value if fraction[1] == "-" else value
     return None
+
+
+def has_alternatives(answer: str) -> bool:
+    """Returns whether an answer to a question for one number contains a separator of alternatives, or an inequality:
+    algebra would compare only one of them."""
+    return _ALTERNATIVES.search(answer) is not None
+
+
+def stated_values(answer: str) -> list[str]:
+    """Returns the sides of an equation that contain no letter: `7350 = 7351` states two values, `x = 7351` one."""
+    sides = [side for side in _EQUALS.split(answer) if side.strip()]
+    return [side for side in sides if not re.search("[A-Za-z]", side)] if len(sides) > 1 else []
 
 
 def same_without_algebra(answer: str, label: str) -> bool | None:

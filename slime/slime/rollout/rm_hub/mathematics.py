@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, normal, same_without_algebra
+from slime.rollout.rm_hub.answers import (
+    after_thinking,
+    as_number,
+    has_alternatives,
+    labels_of,
+    last_boxed,
+    normal,
+    same_without_algebra,
+    stated_values,
+)
 from slime.rollout.rm_hub.grader import grader
 
 DAPO_TAIL = 300
@@ -14,12 +23,23 @@ _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 
 
 def is_right(answer: str, label: object) -> bool:
-    """Returns whether `answer` equals one of the labels: as a number, as text, else by algebra."""
-    for right in labels_of(label):
-        same = same_without_algebra(answer, right)
-        if same if same is not None else grader().same(answer, right):
-            return True
-    return False
+    """Returns whether `answer` equals one of the labels: as a number, as text, else by algebra.
+
+    If a label is a number, an answer with several values is wrong unless all are equal.
+    """
+    return any(_is_equal(answer, right) for right in labels_of(label))
+
+
+def _is_equal(answer: str, label: str) -> bool:
+    same = same_without_algebra(answer, label)
+    if same is not None:
+        return same
+    if as_number(label) is not None:
+        if has_alternatives(answer):
+            return False
+        if not all(_is_equal(value, label) for value in stated_values(answer)):
+            return False
+    return grader().same(answer, label)
 
 
 def math_reward(response: str, label: object) -> float:
