@@ -94,17 +94,27 @@ def check_admin(request: Request, settings: Administered) -> None:
 def is_admin_key(request: Request, token: bytes, key: str) -> bool:
     """Returns whether a token is the admin key, and counts wrong tokens.
 
-    Raises ClientError (429) after too many wrong tokens from the address of the client.
+    Raises ClientError (429) after too many wrong tokens from the address of the client, or from the same user if the
+    client is on this machine.
     """
     if not token:
         return False
     guesses: Guesses = request.app.state.guesses
-    address = request.client.host if request.client is not None else ""
-    guesses.check(address)
+    address, user = request.client.host if request.client is not None else "", local_user(request)
+    guesses.check(address, user)
     is_right = hmac.compare_digest(token, key.encode())
     if not is_right:
-        guesses.count(address)
+        guesses.count(address, user)
     return is_right
+
+
+def local_user(request: Request) -> int | None:
+    """Returns the user id of a client on this machine; None for a client elsewhere, or if the kernel cannot identify
+    the user."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None or client[0] not in LOOPBACK or not peer.can_identify_users():
+        return None
+    return peer.user_of(tuple(client), tuple(server))
 
 
 def _is_own_user(request: Request) -> bool:
@@ -114,12 +124,10 @@ def _is_own_user(request: Request) -> bool:
     """
     if request.scope.get(INSIDE) is True:
         return True
-    client, server = request.scope.get("client"), request.scope.get("server")
+    client = request.scope.get("client")
     if client is None or client[0] not in LOOPBACK:
         return False
-    if not peer.can_identify_users():
-        return True
-    return server is not None and peer.user_of(tuple(client), tuple(server)) == os.getuid()
+    return not peer.can_identify_users() or local_user(request) == os.getuid()
 
 
 def _check_same_origin(request: Request) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from openclaw.errors import ClientError
-from openclaw.http.auth import check_admin
+from openclaw.http.auth import check_admin, local_user
 from openclaw.views.source import source_of
 
 POLICY = (
@@ -43,7 +43,8 @@ def check_reader(request: Request) -> None:
     if fetched and request.headers.get("sec-fetch-site") == "cross-site":
         raise _cross_site()
     source = source_of(request)
-    if source.admin_key is not None and is_login(request.cookies.get(COOKIE, ""), source.admin_key):
+    cookie = request.cookies.get(COOKIE, "")
+    if source.admin_key is not None and is_login(cookie, source.admin_key, local_user(request)):
         return
     check_admin(request, source)
 
@@ -62,21 +63,29 @@ def check_same_origin(request: Request) -> None:
         raise _cross_site()
 
 
-def new_login(admin_key: str, now: float | None = None) -> str:
-    """Returns the value of a login cookie: its expiry time, signed with the admin key."""
+def new_login(admin_key: str, user: int | None, now: float | None = None) -> str:
+    """Returns the value of a login cookie: its expiry time, signed with the admin key.
+
+    A browser sends a cookie to all ports of a host, so also to a page of another user of this machine. Therefore the
+    cookie of a browser on this machine is valid only in requests of the same user.
+
+    Args:
+        user: user id of a client on this machine; None for others.
+    """
     until = str(int((time.time() if now is None else now) + LOGIN_SECONDS))
-    return f"{until}.{_signature(until, admin_key)}"
+    return f"{until}.{_signature(until, admin_key, user)}"
 
 
-def is_login(value: str, admin_key: str) -> bool:
-    """Returns whether a cookie is a valid login that has not expired."""
+def is_login(value: str, admin_key: str, user: int | None) -> bool:
+    """Returns whether a cookie is a valid login of this user that has not expired."""
     until, _, signature = value.partition(".")
-    right = hmac.compare_digest(signature.encode(), _signature(until, admin_key).encode())
+    right = hmac.compare_digest(signature.encode(), _signature(until, admin_key, user).encode())
     return right and until.isdecimal() and int(until) > time.time()
 
 
-def _signature(until: str, admin_key: str) -> str:
-    return hmac.new(admin_key.encode(), f"page until {until}".encode(), hashlib.sha256).hexdigest()
+def _signature(until: str, admin_key: str, user: int | None) -> str:
+    text = f"page until {until} for user {'elsewhere' if user is None else user}"
+    return hmac.new(admin_key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def _netloc(origin: str) -> str | None:

@@ -71,23 +71,32 @@ class RateLimit:
 class Guesses:
     """Limits the guessing of keys.
 
-    After too many wrong keys, all keys from that address are rejected for a while, even the right one.
+    After too many wrong keys, all keys from that address are rejected for a while, even the right one. Users of this
+    machine are counted separately, so that none can lock out another.
     """
 
     def __init__(self, per_minute: float = WRONG_KEYS_A_MINUTE) -> None:
         self._limit = RateLimit(per_minute)
 
-    def check(self, address: str) -> None:
-        """Raises ClientError (429) after too many wrong keys from this address."""
-        if wait := self._limit.wait(network_of(address)):
+    def check(self, address: str, user: int | None = None) -> None:
+        """Raises ClientError (429) after too many wrong keys from this address.
+
+        Args:
+            user: user id of a client on this machine; None for others.
+        """
+        if wait := self._limit.wait(_guesser(address, user)):
             raise ClientError(
                 f"too many wrong admin keys from this address; try again in {wait:g} seconds",
                 code="too_many_wrong_keys", status=429, kind="rate_limit_error", retry_after=wait,
             )  # fmt: skip
 
-    def count(self, address: str) -> None:
-        """Counts a wrong key from this address."""
-        self._limit.take(network_of(address))
+    def count(self, address: str, user: int | None = None) -> None:
+        """Counts a wrong key; arguments as in `check`."""
+        self._limit.take(_guesser(address, user))
+
+
+def _guesser(address: str, user: int | None) -> str:
+    return network_of(address) if user is None else f"{network_of(address)} user {user}"
 
 
 @dataclass(eq=False)

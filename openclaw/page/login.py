@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from openclaw.errors import ClientError
-from openclaw.http.auth import is_admin_key
+from openclaw.http.auth import is_admin_key, local_user
 from openclaw.http.browser import COOKIE, HEADERS, LOGIN_SECONDS, check_same_origin, new_login
 from openclaw.page.html import page
 from openclaw.page.html_routes import PageRoute
@@ -42,8 +42,9 @@ async def login(request: Request) -> Response:
         return page("login.html", 401, to=to, wrong=True)
     answer = RedirectResponse(to, 303, HEADERS)
     secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
+    cookie = new_login(key, local_user(request))
     answer.set_cookie(
-        COOKIE, new_login(key), LOGIN_SECONDS, path="/", httponly=True, samesite="strict", secure=secure
+        COOKIE, cookie, LOGIN_SECONDS, path="/", httponly=True, samesite="strict", secure=secure
     )
     return answer
 

@@ -332,6 +332,11 @@ ENDS: dict[str, tuple[str, object, object]] = {
         '{"dark": 1}',
         {"expect": [{"key": ["dark"], "method": "eq", "ref": True}]},
     ),
+    "JSON that is too deep to read": (
+        "check_json",
+        "[" * 100_000,
+        {"unexpect": [{"key": ["a"], "ref": 1}]},
+    ),
     "nothing in a list": ("is_in_list", "", {"expected": ""}),
 }
 

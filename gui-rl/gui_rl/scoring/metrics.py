@@ -81,7 +81,7 @@ def check_json(result: Any, rules: Any, **options: Any) -> float:
     "eq" or "ne", "ref": value}."""
     try:
         document = json.loads(result or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return 0.0
     rules = _rules(rules)
     has_expected = all(_holds(document, one) for one in rules.get("expect", []))

@@ -285,6 +285,16 @@ def test_guesses_of_the_admin_key_are_rate_limited(start_gateway: StartGateway) 
         assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
+@needs_root
+def test_wrong_keys_of_another_user_do_not_lock_out_the_administrator(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(api_key=KEY, admin_key="admin")
+    wrong = "Authorization: Bearer no\r\n"
+    for _ in range(WRONG_KEYS_A_MINUTE):
+        assert b" 401 " in answer_to_another_user(*place(gateway), "GET", "/admin/now", wrong)[:20]
+    assert b" 429 " in answer_to_another_user(*place(gateway), "GET", "/admin/now", wrong)[:20]
+    assert httpx.get(f"{gateway.url}/admin/now", headers=bearer("admin")).status_code == 200
+
+
 def test_correct_keys_do_not_count_as_guesses() -> None:
     guesses = Guesses(2)
     for _ in range(10):

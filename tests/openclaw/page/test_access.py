@@ -8,6 +8,7 @@ import httpx
 
 from openclaw.http.browser import COOKIE, LOGIN_SECONDS, is_login, new_login
 from tests.fakes.fixtures import Talk
+from tests.fakes.other_user import answer_to_another_user, needs_root
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
 VIEWS = ("/", "/page/sessions", "/admin/now", "/admin/sessions", "/page/events")
@@ -85,11 +86,25 @@ def test_a_login_redirects_only_locally_and_rejects_other_sites(start_gateway: S
 
 
 def test_a_login_cookie_expires_and_cannot_be_forged() -> None:
-    value = new_login("key")
-    assert is_login(value, "key") and not is_login(value, "other") and not is_login("", "key")
-    assert not is_login(new_login("key", time.time() - LOGIN_SECONDS - 1), "key")
+    value = new_login("key", 7)
+    assert is_login(value, "key", 7) and not is_login(value, "other", 7) and not is_login("", "key", 7)
+    assert not is_login(value, "key", 8) and not is_login(value, "key", None)
+    assert not is_login(new_login("key", 7, time.time() - LOGIN_SECONDS - 1), "key", 7)
     until, signature = value.split(".")
-    assert not is_login(f"{int(until) + 1}.{signature}", "key") and not is_login("é.é", "key")
+    assert not is_login(f"{int(until) + 1}.{signature}", "key", 7) and not is_login("é.é", "key", 7)
+
+
+@needs_root
+def test_a_stolen_login_cookie_does_not_serve_another_user(start_gateway: StartGateway) -> None:
+    gateway = start_gateway(admin_key="admin")
+    with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
+        browser.post("/page/login", data={"key": "admin"})
+        cookie = f"{COOKIE}={browser.cookies[COOKIE]}"
+        assert browser.get("/admin/now").status_code == 200
+        url = httpx.URL(gateway.url)
+        for path in ("/admin/now", "/admin/export"):
+            answer = answer_to_another_user(url.host, url.port or 0, "GET", path, f"Cookie: {cookie}\r\n")
+            assert answer.startswith(b"HTTP/1.1 401"), answer[:200]
 
 
 def test_changes_are_sent_while_the_page_is_open(gateway: RunningGateway, talk: Talk) -> None:
