@@ -1,16 +1,21 @@
 """Detects texts that programs write in the user role, and separates a person's part from them.
 
 Clients put commands, reminders, results of tools and summaries into user messages. None of these is a person's
-feedback. Known texts are listed with their clients; the rules here are for unlisted clients.
+feedback. Known texts are listed with their clients; the rules here are for unlisted clients. Texts that no rule
+recognises are templates if they occur verbatim in several sessions.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from openclaw.common.notes import without_notes
+from openclaw.common.messages import text_of, without_notes
+from openclaw.types import Message
 
 Writer = Literal["person", "tool", "program"]
 
@@ -95,6 +100,12 @@ _MIN_CHARACTERS = 60
 """Minimum length in characters of a text whose signs are counted."""
 _MIN_SIGNS = 3
 """Number of signs that mark a text as generated."""
+SHORTEST_TEMPLATE = 200
+"""Fewest characters of a template; people repeat shorter texts."""
+TEMPLATE_SESSIONS = 3
+"""Number of sessions from which a text counts as a template."""
+REMEMBERED_TEXTS = 10_000
+"""Most texts that are remembered; the least recently used one is dropped."""
 
 
 def read_user_text(text: str) -> tuple[Writer, str]:
@@ -181,3 +192,34 @@ def _looks_generated(text: str) -> bool:
     signs += 2 * bool(_LABEL.search(text)) + bool(_ORDER.search(text)) + bool(_THIRD_PERSON.search(text))
     signs += min(2, len(set(_MACHINERY.findall(text.lower())))) + min(2, len(_FORMAL.findall(text)))
     return signs >= _MIN_SIGNS
+
+
+class RepeatedTexts:
+    """Counts the sessions of each long text in the user role, since the start of this process.
+
+    Keys are counted separately, so that one client cannot make another client's feedback count as a template.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[bytes, set[str]] = OrderedDict()
+
+    def without(self, key_name: str | None, session_id: str, next_state: Sequence[Message]) -> list[Message]:
+        """Returns a next state without user messages that are templates, and counts its texts."""
+        return [
+            message
+            for message in next_state
+            if message["role"] != "user" or not self._is_repeated(key_name, session_id, text_of(message))
+        ]
+
+    def _is_repeated(self, key_name: str | None, session_id: str, text: str) -> bool:
+        if len(text) < SHORTEST_TEMPLATE:
+            return False
+        text_of_key = f"{key_name or ''}\0{text}"
+        digest = hashlib.blake2b(text_of_key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        sessions = self._sessions.setdefault(digest, set())
+        self._sessions.move_to_end(digest)
+        if len(self._sessions) > REMEMBERED_TEXTS:
+            self._sessions.popitem(last=False)
+        if len(sessions) < TEMPLATE_SESSIONS:
+            sessions.add(session_id)
+        return len(sessions) >= TEMPLATE_SESSIONS

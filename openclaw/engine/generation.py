@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from claw_base.image_marks import with_single_marks
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import LAST, REFUSED, SKIPPED, AdapterNotLoaded, EngineClient
-from openclaw.engine.pictures import SentPicture, prompt_fields
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class SentPicture:
+    """A picture of a prompt: the tokens [start, start + length) stand for it; `url`: its data URL."""
+
+    start: int
+    length: int
+    url: str
 
 
 @dataclass(frozen=True)
@@ -304,3 +313,23 @@ def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         else:
             merged.append((version, start, end))
     return merged
+
+
+def prompt_fields(ids: list[int], pictures: Sequence[SentPicture]) -> dict[str, Any]:
+    """Returns the fields of an engine request for a prompt's ids [T]: SGLang's, which the embedded engine takes too.
+
+    They are `input_ids` with one mark for each picture, and `image_data`.
+
+    Raises:
+        ClientError: the model sampled a mark earlier in this conversation. An engine would take it for a picture.
+    """
+    if not pictures:
+        return {"input_ids": ids}
+    try:
+        marked = with_single_marks(ids, [(picture.start, picture.length) for picture in pictures])
+    except ValueError as error:
+        raise ClientError(
+            "messages: an earlier answer contains the token that marks a picture; begin a new conversation",
+            "messages",
+        ) from error
+    return {"input_ids": marked, "image_data": [picture.url for picture in pictures]}

@@ -18,9 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from claw_base.files import read_object
-from openclaw.common.messages import text_of
-from openclaw.common.pictures import PICTURE, parts_of
+from openclaw.common.messages import PICTURE, picture_parts, text_of
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.chat_template import FolderTemplate, has_template
 from openclaw.formats.deltas import AnswerParser
@@ -32,20 +33,24 @@ from openclaw.formats.families import (
     make_renderer,
     renderer_name,
 )
-from openclaw.formats.heads import Head, KnownHeads
 from openclaw.formats.pictures import PictureFormat
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, with_text_pieces_expanded
 from openclaw.types import Message, PlacedPicture
 
+KEPT_BYTES = 8 << 20
+"""Most bytes of cached ids. A head of 12,000 tokens has 48 KB."""
+_ENTRY_BYTES = 250
+_DIGEST_BYTES = 16
+_FOLLOWS = ("user", "assistant")
+"""Roles of the message after a cached head. System prompts are rendered at the beginning, and consecutive tool results
+together."""
 KEPT_RENDERERS = 16
 """Most cached renderers, one for each set of template options."""
 _WITH_PIECES = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never inspect the ids of a text, so that PieceTokenizer works. A test checks this."""
 _WITH_HEADS = ("qwen3", "qwen3.5", "qwen3.6")
-"""Renderers whose output allows caching as described in `heads`. Qwen3.8's does not: it adds a system prompt if there
-is none."""
-
-
+"""Renderers whose output allows caching as described in `KnownHeads`. Qwen3.8's does not: it adds a system prompt if
+there is none."""
 _FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
 """By renderer: a token that all models of the family have, but not all models with its model_type."""
 
@@ -158,11 +163,11 @@ class ChatFormat:
 
     def _marks_alone(self, messages: Sequence[Message]) -> dict[str, bool]:
         """Returns the option of renderers that write one mark for a picture; without it they would process it."""
-        return {"process_multimodal": False} if self.pictures is not None and parts_of(messages) else {}
+        return {"process_multimodal": False} if self.pictures is not None and picture_parts(messages) else {}
 
     def _widened(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Returns the ids with a token for every part of the messages' pictures."""
-        return list(ids) if self.pictures is None else self.pictures.widened(ids, parts_of(messages))
+        return list(ids) if self.pictures is None else self.pictures.widened(ids, picture_parts(messages))
 
     def known_head(
         self,
@@ -216,7 +221,7 @@ class ChatFormat:
 
     def placed(self, prompt_ids: list[int], messages: Sequence[Message]) -> list[PlacedPicture]:
         """Returns the places of the messages' pictures, which are the last ones of a rendered prompt."""
-        return [] if self.pictures is None else self.pictures.placed(prompt_ids, parts_of(messages))
+        return [] if self.pictures is None else self.pictures.placed(prompt_ids, picture_parts(messages))
 
     def parser(self, tools: bool) -> AnswerParser:
         """Returns a parser for one answer. `tools`: whether the request has tools."""
@@ -235,12 +240,100 @@ class ChatFormat:
         return renderer
 
 
+@dataclass(frozen=True)
+class Head:
+    """The cached part of a request's head.
+
+    Attributes:
+        key: cache key of the whole head.
+        question: index of the last question, which is the number of messages of the head.
+        length: number of messages whose ids are cached.
+        ids: [T] ids of these messages.
+    """
+
+    key: bytes
+    question: int
+    length: int
+    ids: array[int]
+
+
+class KnownHeads:
+    """Cache of prompt ids, so that the beginning of a conversation is not rendered and tokenized again. It holds the most
+    recently used heads, of at most `limit` bytes. Thread-safe.
+
+    The head of a request consists of its tools and the messages before the last question of the user. For the families
+    in `_WITH_HEADS`, templates remove reasoning only before the last question, so a later question does not change a
+    head: its ids are a prefix of every prompt that begins with the same messages and has a question after them. A test
+    compares cached and full renderings.
+    """
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._size = 0
+        self._ids: OrderedDict[bytes, array[int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(
+        self,
+        messages: Sequence[Message],
+        tools: list[Message] | None,
+        options: object,
+        prefixes: Sequence[bytes] | None,
+    ) -> Head | None:
+        """Returns the longest cached prefix of a request's head; its `length` is 0 if none is cached.
+
+        Returns None if the request has no head, or its tools or options cannot be represented as JSON.
+
+        Args:
+            options: everything besides tools and messages that changes the ids.
+            prefixes: `prefix_keys` of the messages.
+        """
+        question = _last_question(messages)
+        if question < 1 or prefixes is None:
+            return None
+        try:
+            common = orjson.dumps([tools, options])
+        except (TypeError, ValueError):
+            return None
+        start = hashlib.blake2b(common, digest_size=_DIGEST_BYTES).digest()
+        with self._lock:
+            for length in range(question, 0, -1):
+                ids = self._ids.get(start + prefixes[length])
+                if ids is not None and messages[length]["role"] in _FOLLOWS:
+                    self._ids.move_to_end(start + prefixes[length])
+                    return Head(start + prefixes[question], question, length, ids)
+        return Head(start + prefixes[question], question, 0, array("i"))
+
+    def keep(self, key: bytes, ids: array[int]) -> None:
+        """Adds a head, and removes the least recently used ones over the limit."""
+        with self._lock:
+            if key not in self._ids:
+                self._ids[key] = ids
+                self._size += _bytes_of(ids)
+            while self._size > self._limit:
+                self._size -= _bytes_of(self._ids.popitem(last=False)[1])
+
+
+def _last_question(messages: Sequence[Message]) -> int:
+    """Returns the index of the last user message that is not a tool result in the format of Qwen's template; -1 if
+    there is none."""
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message["role"] == "user" and not text_of(message).lstrip().startswith("<tool_response>"):
+            return index
+    return -1
+
+
+def _bytes_of(ids: array[int]) -> int:
+    return len(ids) * ids.itemsize + _ENTRY_BYTES
+
+
 def renderable(message: Message) -> Message:
     """Returns a client's message in the form that templates accept: developer becomes system, text parts are joined,
     null becomes "". Pictures become parts without data."""
     role = "system" if message["role"] == "developer" else message["role"]
     content: Any = text_of(message)
-    if parts_of([message]):
+    if picture_parts([message]):
         content = [{"type": "image"} if part.get("type") == PICTURE else part for part in message["content"]]
     return {**message, "role": role, "content": content}
 

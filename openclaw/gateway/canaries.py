@@ -28,7 +28,7 @@ from openclaw.engine.generation import EngineRequest, Generation
 from openclaw.errors import ClawError, ClientError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.gateway.gateway import Gateway
-from openclaw.gateway.uses import Use
+from openclaw.gateway.running import Use
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.store import RolloutStore
 from openclaw.store.memory import Wish

@@ -15,10 +15,17 @@ from typing import Any
 
 import orjson
 
-from openclaw.common.messages import text_of
-from openclaw.common.notes import as_json, part_text, warn_tool_left_out
-from openclaw.common.pictures import PICTURE, WITH_PICTURES, Picture, PicturePart
-from openclaw.common.prefixes import prefix_keys
+from openclaw.common.messages import (
+    PICTURE,
+    WITH_PICTURES,
+    Picture,
+    PicturePart,
+    as_json,
+    part_text,
+    prefix_keys,
+    text_of,
+    warn_tool_left_out,
+)
 from openclaw.errors import ClientError
 from openclaw.formats.families import TemplateOptions
 from openclaw.gateway.pictures import RequestPictures

@@ -15,7 +15,7 @@ from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delt
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.uses import Use
+from openclaw.gateway.running import Use
 from openclaw.sessions.transcript import Transcript
 from openclaw.store.rights import NAMELESS, Asker
 from openclaw.types import Message, NewTurn, TurnContext, TurnState

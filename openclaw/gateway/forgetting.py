@@ -58,7 +58,7 @@ class PeopleToForget:
             shared: weights that also serve others and were trained on the person's turns, each the fields of an
                 `openclaw.store.influence.Influence`. They do not change.
             running: number of requests with words of the person that are still being answered after
-                `openclaw.gateway.uses.WAIT_SECONDS`. Their answers are not stored.
+                `openclaw.gateway.running.DELETION_WAIT_SECONDS`. Their answers are not stored.
             status: "done", or "waiting" if the driver has not finished.
             seconds: duration of this call.
 

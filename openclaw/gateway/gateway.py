@@ -17,13 +17,11 @@ from typing import TypeVar
 
 import orjson
 
-from openclaw.common.messages import text_of, user_texts_in
-from openclaw.common.pictures import Picture, parts_of
+from openclaw.common.messages import Picture, picture_parts, text_of, user_texts_in
 from openclaw.common.wish_themes import is_overridden
 from openclaw.engine.adapters import Adapter
 from openclaw.engine.client import EngineClient
-from openclaw.engine.generation import EngineRequest
-from openclaw.engine.pictures import SentPicture
+from openclaw.engine.generation import EngineRequest, SentPicture
 from openclaw.errors import ClientError, PromptTooLongError
 from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
@@ -40,13 +38,18 @@ from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.model_names import ModelNames
 from openclaw.gateway.pictures import CheckedPictures, check_whole
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.running import Admission, InFlight, RunningAnswers, SharedGeneration
+from openclaw.gateway.running import (
+    Admission,
+    InFlight,
+    RunningAnswers,
+    SharedGeneration,
+    Use,
+    UsesInProgress,
+)
 from openclaw.gateway.spans import spans_of
 from openclaw.gateway.trained_adapters import TrainedAdapters
-from openclaw.gateway.uses import Use, UsesInProgress
 from openclaw.methods.hinted_prompt import with_memory
-from openclaw.sessions.known import KnownHistories
-from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
+from openclaw.sessions.transcript import KnownHistories, Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import (
     DEFAULT_TRAINER,
@@ -198,7 +201,7 @@ class Gateway:
     async def _with_pictures(self, request: ChatRequest) -> ChatRequest:
         """Returns the request with all its pictures: those of a stored conversation are read from the store. Raises
         ClientError for a damaged picture, or one that is no longer stored."""
-        names = dict.fromkeys(part["sha256"] for part in parts_of(request.messages))
+        names = dict.fromkeys(part["sha256"] for part in picture_parts(request.messages))
         if not names:
             return request
         for name, picture in self._checked.unknown(request.pictures).items():

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from claw_base.picture_data import without_metadata
-from openclaw.common.pictures import Picture, PicturePart, picture_url
+from openclaw.common.messages import Picture, PicturePart, picture_url
 from openclaw.errors import ClientError
 
 FORMATS = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from openclaw.common.pictures import Picture
+from openclaw.clients.program_text import RepeatedTexts
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreAway, StoreError
-from openclaw.gateway.running import InFlight
-from openclaw.gateway.uses import UsesInProgress
-from openclaw.sessions.repeated import RepeatedTexts
+from openclaw.gateway.running import InFlight, UsesInProgress
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.judgements import TurnReward
@@ -219,7 +218,7 @@ class Recorder:
 
         Returns:
             The number of deleted rows by kind, and of requests that are still being answered after
-            `openclaw.gateway.uses.WAIT_SECONDS`. Their answers are not stored.
+            `openclaw.gateway.running.DELETION_WAIT_SECONDS`. Their answers are not stored.
 
         Raises:
             StoreError: the database failed.

@@ -11,8 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from openclaw.common.messages import text_of
-from openclaw.common.pictures import parts_of
+from openclaw.common.messages import picture_parts, text_of
 from openclaw.errors import ClientError, HintError
 from openclaw.formats.families import TemplateOptions
 from openclaw.formats.reasoning import ReasoningMarks
@@ -33,7 +32,7 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
     at = users[-1] if users else len(messages) - 1
     added = f"\n\n{HINT_HEADER}\n{hint}"
     content: object = text_of(messages[at]) + added
-    if parts_of([messages[at]]):
+    if picture_parts([messages[at]]):
         content = [*messages[at]["content"], {"type": "text", "text": added}]
     return [*messages[:at], {**messages[at], "content": content}, *messages[at + 1 :]]
 

@@ -1,24 +1,27 @@
 """Digests of histories, which match a request to the turn that it continues, and the next state of that turn.
 
-Pure functions. Digests ignore what clients change between requests: time stamps, internal context, ids of tool calls,
-reasoning, whether content is a text or parts, blank lines, and the system prompt.
+Digests ignore what clients change between requests: time stamps, internal context, ids of tool calls, reasoning, whether
+content is a text or parts, blank lines, and the system prompt.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openclaw.clients.registry import CLIENTS
-from openclaw.common.messages import LINE_BREAK, text_of
-from openclaw.common.pictures import parts_of
+from openclaw.common.messages import LINE_BREAK, picture_parts, text_of
 from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
+KEPT_ANSWERS = 200_000
+"""Most answers in all cached transcripts together."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,61 @@ class Transcript:
         return chained(bytes.fromhex(self.digest), answer).hex()
 
 
+_NONE = Transcript("", ())
+
+
+class KnownHistories:
+    """Cache of the transcripts of recent histories, by their `prefix_keys`, so that only the new messages of a repeated
+    history are processed. Thread-safe."""
+
+    def __init__(self, kept: int = KEPT_ANSWERS) -> None:
+        self._kept = kept
+        self._size = 0
+        self._transcripts: OrderedDict[bytes, Transcript] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, keys: Sequence[bytes] | None) -> tuple[int, Transcript]:
+        """Returns the longest cached prefix of a history: its number of messages, and their transcript."""
+        for count in range(len(keys or ()) - 1, 0, -1):
+            assert keys is not None
+            with self._lock:
+                transcript = self._transcripts.get(keys[count])
+                if transcript is not None:
+                    self._transcripts.move_to_end(keys[count])
+                    return count, transcript
+        return 0, _NONE
+
+    def transcript(
+        self, messages: Sequence[Message], keys: Sequence[bytes] | None, known: tuple[int, Transcript]
+    ) -> Transcript:
+        """Returns the transcript of a history, and caches it.
+
+        The transcript without the last message is cached too, because some clients move that message to the end of each
+        request.
+
+        Args:
+            keys: `prefix_keys` of the history; None if it cannot be cached.
+            known: result of `known` for the history.
+        """
+        last = len(messages) - 1
+        if last >= known[0]:
+            known = last, Transcript.of(messages[:last], known)
+            self._add(keys, *known)
+        transcript = Transcript.of(messages, known)
+        self._add(keys, len(messages), transcript)
+        return transcript
+
+    def _add(self, keys: Sequence[bytes] | None, count: int, transcript: Transcript) -> None:
+        if keys is None:
+            return
+        with self._lock:
+            if keys[count] not in self._transcripts:
+                self._transcripts[keys[count]] = transcript
+                self._size += len(transcript.answers) + 1
+            while self._size > self._kept:
+                self._size -= len(self._transcripts.popitem(last=False)[1].answers) + 1
+
+
 @dataclass(frozen=True)
 class Parent:
     """The stored turn that a request continues. `start`: index of the request's first message after the answer."""
@@ -88,7 +146,7 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
 
 def _shown(message: Message) -> str:
     """Returns a message's text for judges; a placeholder if it has only pictures."""
-    return text_of(message, LINE_BREAK) or ("[picture]" if parts_of([message]) else "")
+    return text_of(message, LINE_BREAK) or ("[picture]" if picture_parts([message]) else "")
 
 
 def scaffold_in(messages: Sequence[Message], start: int = 0) -> frozenset[int]:
@@ -133,7 +191,7 @@ def _normal(message: Message) -> list[Any] | None:
     if role in ("system", "developer"):
         return None
     text = _without_blank_lines(CLIENTS.clean(text_of(message)))
-    text = "\n".join([text, *(part["sha256"] for part in parts_of([message]))]).strip("\n")
+    text = "\n".join([text, *(part["sha256"] for part in picture_parts([message]))]).strip("\n")
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
-from openclaw.common.pictures import Picture
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, lock_transaction, slices

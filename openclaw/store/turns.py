@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, null, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from openclaw.common.pictures import Picture
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, Prepared, slices

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from openclaw.common.pictures import stored_parts
+from openclaw.common.messages import with_picture_parts
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, RequestKey
 from openclaw.gateway.chat_request import chat_request
 from openclaw.gateway.exchange import Chunk
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.running import Use
 from openclaw.gateway.trial import answers_of
-from openclaw.gateway.uses import Use
 from openclaw.types import Turn
 from openclaw.views.source import ViewSource
 from openclaw.views.texts import shown_message
@@ -99,7 +99,7 @@ async def _greedy(source: ViewSource, gateway: Gateway, turn: Turn, version: int
 
 def _body(turn: Turn) -> Json:
     """Returns the stored request with its sampling parameters, but without its seed."""
-    body: Json = {"messages": stored_parts(turn.messages), "tools": turn.tools}
+    body: Json = {"messages": with_picture_parts(turn.messages), "tools": turn.tools}
     body |= {name: turn.sampling[name] for name in _REPEATED if name in turn.sampling}
     if "max_new_tokens" in turn.sampling:
         body["max_tokens"] = turn.sampling["max_new_tokens"]

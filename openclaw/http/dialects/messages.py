@@ -14,9 +14,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from openclaw.common.messages import content_of
-from openclaw.common.notes import part_text, warn_tool_left_out
-from openclaw.common.pictures import picture_or_text
+from openclaw.common.messages import content_of, part_text, picture_or_text, warn_tool_left_out
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta, TextKind
 from openclaw.gateway.caller import Caller

@@ -15,16 +15,14 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from openclaw.common.messages import content_of
-from openclaw.common.notes import note, part_text
-from openclaw.common.pictures import picture_or_text, stored_parts
+from openclaw.common.messages import content_of, note, part_text, picture_or_text, with_picture_parts
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.gateway.caller import Caller, asker_named
 from openclaw.gateway.chat_request import chat_request, function_call, parse_body, refuse_missing, thinking_of
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
-from openclaw.gateway.uses import Use
+from openclaw.gateway.running import Use
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import OpenAIErrors, unfulfilled, usage
 from openclaw.http.dialects.responses_items import (
@@ -158,7 +156,7 @@ def _check_included(body: Json) -> None:
 def _history(instructions: object, previous: Turn | None) -> list[Json]:
     messages: list[Json] = []
     if previous is not None:
-        messages = [*stored_parts(previous.messages), previous.response_message]
+        messages = [*with_picture_parts(previous.messages), previous.response_message]
         messages = [message for message in messages if message.get("format") != _INSTRUCTIONS]
     if instructions is None:
         return messages

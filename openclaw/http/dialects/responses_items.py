@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.common.messages import content_of
-from openclaw.common.notes import as_json
-from openclaw.common.pictures import picture_or_text
+from openclaw.common.messages import as_json, content_of, picture_or_text
 from openclaw.gateway.chat_request import function_call
 
 Json = dict[str, Any]

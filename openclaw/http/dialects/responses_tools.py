@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from openclaw.common.notes import warn_tool_left_out
+from openclaw.common.messages import warn_tool_left_out
 from openclaw.gateway.chat_request import wrong
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, or_, select, update
 
-from openclaw.common.pictures import Picture
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreError
 from openclaw.store import pictures, schema
 from openclaw.store.files.jsonl import (

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from slime.losses import LossSpec
-from slime.training.core.averaging import averaged
 from slime.training.core.batch import (
     TrainBatch,
     check_inputs,
@@ -32,7 +31,7 @@ from slime.training.core.critic import Critic
 from slime.training.core.distributed import device_of, join, merge_over_ranks
 from slime.training.core.following import LOSS as LOSS_OF_FOLLOWERS
 from slime.training.core.following import Following, kind_of, reported, taught_length
-from slime.training.core.learner import Learner, learning_rate, step_scale
+from slime.training.core.learner import Learner, averaged, learning_rate, step_scale
 from slime.training.core.metrics import (
     Mismatch,
     advantage_metrics,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from openclaw.clients.program_text import TEMPLATE_SESSIONS, RepeatedTexts
 from openclaw.clients.registry import CLIENTS
-from openclaw.sessions.repeated import SESSIONS, RepeatedTexts
 from openclaw.sessions.transcript import next_state
 from tests import ROOT
 from tests.fakes.running_gateway import RunningGateway
@@ -181,9 +181,9 @@ def test_long_texts_are_parsed_in_linear_time() -> None:
 def test_a_long_text_shared_by_several_sessions_is_a_template() -> None:
     repeated, long = RepeatedTexts(), [{"role": "user", "content": "Please check the work once more. " * 10}]
     short = [{"role": "user", "content": "That is wrong."}]
-    for number in range(SESSIONS + 1):
+    for number in range(TEMPLATE_SESSIONS + 1):
         assert repeated.without("ada", f"s{number}", short) == short
-        assert repeated.without("ada", f"s{number}", long) == (long if number < SESSIONS - 1 else [])
+        assert repeated.without("ada", f"s{number}", long) == (long if number < TEMPLATE_SESSIONS - 1 else [])
     assert repeated.without("bob", "s9", long) == long, "another key's sessions do not count"
     assert repeated.without(None, "s9", long) == long
     again = RepeatedTexts()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.common import notes
+from openclaw.common import messages
 from openclaw.http.dialects import responses_tools
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 
@@ -147,7 +147,7 @@ def test_codex_gets_namespaced_functions_and_calls_under_its_own_names(
 
 
 def test_a_tool_that_only_openai_runs_is_omitted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    notes.warn_tool_left_out.cache_clear()
+    messages.warn_tool_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert responses_tools.chat_tools([{"type": "web_search"}]) == []

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as CoreTokenizer
 
-from openclaw.common.prefixes import prefix_keys
+from openclaw.common.messages import prefix_keys
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import CallArguments, CallStart, TextDelta
 from openclaw.formats.families import BY_MODEL_TYPE
-from openclaw.formats.heads import KnownHeads
-from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.rendering import ChatFormat, KnownHeads, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
 
 QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.common.pictures import PicturePart
+from openclaw.common.messages import PicturePart
 from openclaw.errors import ClientError
 from openclaw.formats.pictures import PictureFormat
 from openclaw.formats.rendering import ChatFormat, ModelFolder

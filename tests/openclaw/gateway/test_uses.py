@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from openclaw.forget.__main__ import main
-from openclaw.gateway import canaries, uses
+from openclaw.gateway import canaries, running
 from openclaw.gateway.canaries import LiveModel
-from openclaw.gateway.uses import Use, UsesInProgress
+from openclaw.gateway.running import Use, UsesInProgress
 from openclaw.types import Drop, Judgement
 from openclaw.views.source import TRIES
 from tests.fakes.running_gateway import KEY, RunningGateway, StartGateway
@@ -99,7 +99,7 @@ def test_a_deletion_waits_for_running_answers_of_this_person_only(gateway: Runni
 def slow_answer(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
     """Starts an answer to ada that takes longer than a deletion waits, and returns its thread."""
     asked(gateway, "ada", session_id="adas")
-    monkeypatch.setattr(uses, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(running, "DELETION_WAIT_SECONDS", 0.1)
     gateway.engine.pause = 0.4
     thread, _ = in_thread(lambda: asked(gateway, "ada", session_id="adas"))
     gateway.wait_for(lambda: len(gateway.engine.requests) == 2)

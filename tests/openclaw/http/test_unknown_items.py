@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from openclaw.common import notes
-from openclaw.common.notes import note, without_notes
+from openclaw.common import messages
+from openclaw.common.messages import note, without_notes
 from tests.fakes.running_gateway import RunningGateway
 from tests.openclaw.http.dialects import MODEL
 
@@ -273,7 +273,7 @@ def test_invalid_items_are_rejected(gateway: RunningGateway, route: str, body: d
 
 
 def test_each_unknown_kind_is_logged_once_with_an_escaped_name(caplog: pytest.LogCaptureFixture) -> None:
-    notes._warn_left_out.cache_clear()
+    messages._warn_left_out.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert without_notes(f"{note('image')}\nThat is wrong. {note('image')}") == "That is wrong. "
         odd = note("x]\n<|im_end|>" * 20)

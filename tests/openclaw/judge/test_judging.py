@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from openclaw.common.pictures import Picture
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreUnavailable
 from openclaw.judge.backends.base import JudgeBackend
 from openclaw.judge.questions import JudgeQuestion

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.common.pictures import PicturePart
+from openclaw.common.messages import PicturePart
 from openclaw.errors import HintError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.methods.hinted_prompt import HintedPrompts, hinted_prompt_ids, with_hint

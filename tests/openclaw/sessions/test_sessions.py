@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from openclaw.common.pictures import PicturePart
-from openclaw.common.prefixes import prefix_keys
+from openclaw.common.messages import PicturePart, prefix_keys
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.sessions import transcript
-from openclaw.sessions.known import KnownHistories
-from openclaw.sessions.transcript import Transcript, chained, next_state, same_answer
+from openclaw.sessions.transcript import KnownHistories, Transcript, chained, next_state, same_answer
 from openclaw.types import Message, Turn
 from tests.fakes.running_gateway import RunningGateway, StartGateway
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from openclaw.common.pictures import Picture
+from openclaw.common.messages import Picture
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore, schema
 from openclaw.store.files.exporting import export_lines

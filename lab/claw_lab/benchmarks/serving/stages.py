@@ -68,8 +68,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "transcript": (
         f"{_GATEWAY}.chat_request:prefix_keys",
-        "openclaw.sessions.known:KnownHistories.known",
-        "openclaw.sessions.known:KnownHistories.transcript",
+        "openclaw.sessions.transcript:KnownHistories.known",
+        "openclaw.sessions.transcript:KnownHistories.transcript",
         "openclaw.sessions.transcript:Transcript.with_answer",
         f"{_GATEWAY}.gateway:is_large",
         f"{_GATEWAY}.gateway:next_state",

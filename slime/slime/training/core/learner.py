@@ -1,16 +1,18 @@
-"""A model with its gradients, AdamW optimizer and learning rate; used for policy and critic."""
+"""A model with its gradients, AdamW optimizer, learning rate and mean weights; used for policy and critic."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from slime.errors import unknown_name
+from slime.training.core.host_copies import local_part
 from slime.training.core.model import PackModel
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
@@ -23,6 +25,8 @@ Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]
 """Maps (number of the micro-batch, pack, output of the model) to the loss. The output is a distribution over the
 targets. A critic outputs values [T]; a custom loss on logits gets raw logits [1, N, V]."""
+WARM_UP = 4
+"""Step n has at least the weight 4 / (n + 4) in the mean, so early steps lose influence."""
 
 
 class Learner(ABC, Generic[Model]):
@@ -159,3 +163,63 @@ def _share(args: OptimizerArguments, step: int, steps: int) -> float:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+class StepAverage:
+    """Running mean of one rank's weights over the optimizer steps of one update: an additional fp32 copy of the trained
+    parameters.
+
+    Single steps oscillate; the mean of the steps is closer to the optimum (Polyak and Juditsky 1992; Zhang et al. 2019,
+    "Lookahead Optimizer"). The mean replaces the last weights: it is served, and the next update starts from it.
+
+    Args:
+        decay: largest weight of the earlier mean at each step; 0 disables averaging.
+    """
+
+    def __init__(self, parts: Sequence[Part], decay: float) -> None:
+        self.parts, self.decay = parts, decay
+        self.mean: list[Tensor] = []
+        self.steps = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Adds the current weights to the mean."""
+        self.steps += 1
+        if not self.decay:
+            return
+        now = self._weights()
+        if not self.mean:
+            self.mean = [tensor.to(_wide(tensor), copy=True) for tensor in now]
+            return
+        decay = min(self.decay, self.steps / (self.steps + WARM_UP))
+        for mean, tensor in zip(self.mean, now, strict=True):
+            mean.lerp_(tensor.to(mean.dtype), 1 - decay)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Replaces the weights by the mean if it includes more than one step. Every rank must call this."""
+        if not self.mean or self.steps < 2:
+            return
+        for tensor, mean in zip(self._weights(), self.mean, strict=True):
+            tensor.copy_(mean)
+        for part in self.parts:
+            part.publish()
+
+    def _weights(self) -> list[Tensor]:
+        """Returns this rank's shards of the trained weights."""
+        return [local_part(tensor).detach() for part in self.parts for tensor in part.moved]
+
+
+@contextmanager
+def averaged(parts: Sequence[Part], decay: float) -> Iterator[StepAverage]:
+    """Averages the weights over the steps in the context. On exit the mean replaces the weights, even after
+    an error."""
+    average = StepAverage(parts, decay)
+    try:
+        yield average
+    finally:
+        average.put()
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
