@@ -9,12 +9,14 @@ for long: the driver's machine may be gone, and nothing else would free the GPUs
 from __future__ import annotations
 
 import logging
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.files import private_folder
 from claw_base.run_folder import records
 from claw_base.run_folder.records import ProcessRecord
 from claw_base.settings.command_line import parse
@@ -57,7 +59,14 @@ def renew(folder: Path) -> None:
 
 
 def begin(folder: Path) -> None:
-    """Starts a run in the folder; orders of an earlier one are removed."""
+    """Starts a run in the folder; orders of an earlier one are removed.
+
+    Raises ConfigError if the run's folder is in a folder that all users share, such as /tmp, and belongs to another
+    user, who could replace records and logs.
+    """
+    run_dir = folder.parents[1]
+    if run_dir.parent.exists() and run_dir.parent.stat().st_mode & stat.S_ISVTX:
+        private_folder(run_dir)
     renew(folder)
     for sign in (stop_file(folder), stopped_file(folder)):
         sign.unlink(missing_ok=True)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from claw_base.run_folder import records
-from slime.errors import EngineError
+from slime.errors import ConfigError, EngineError
 from slime.processes import control, nodes
 from slime.processes.servers import ServerSpec
+from tests.fakes.other_user import NOBODY, needs_root
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -63,6 +64,19 @@ def test_a_new_run_in_the_folder_ignores_the_last_ones_order(folder: Path) -> No
     nodes.stopped_file(folder).touch()
     nodes.begin(folder)
     assert not nodes.stop_file(folder).exists() and not nodes.stopped_file(folder).exists()
+
+
+@needs_root
+def test_a_folder_that_another_user_created_in_a_shared_folder_is_rejected(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    own, foreign = tmp_path / "own", tmp_path / "foreign"
+    nodes.begin(nodes.folder_of(own, "10.0.0.2"))
+    assert own.stat().st_mode & 0o777 == 0o700
+    (foreign / "nodes").mkdir(parents=True)
+    os.chown(foreign, NOBODY, NOBODY)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        nodes.begin(nodes.folder_of(foreign, "10.0.0.2"))
+    assert not list((foreign / "nodes").iterdir())
 
 
 def test_remote_servers_get_the_drivers_engine_variables_but_no_keys() -> None:
