@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import queue
 import sqlite3
 import threading
@@ -183,7 +184,10 @@ def database_url(location: str | Path) -> str:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a new folder is private to this user
     except OSError as error:
         raise StoreError(f"cannot create the rollout buffer folder {folder}: {error.strerror}") from error
-    return f"sqlite:///{folder / 'buffer.db'}"
+    file = folder / "buffer.db"
+    with suppress(OSError):  # it exists, or the connection reports the error
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # SQLite itself would use 644
+    return f"sqlite:///{file}"
 
 
 def _engine(url: str, durable: bool) -> Engine:

@@ -239,6 +239,17 @@ def test_a_created_store_folder_is_accessible_only_to_its_owner(tmp_path: Path) 
     assert stat.S_IMODE((tmp_path / "new" / "buffer").stat().st_mode) == 0o700
 
 
+def test_the_files_of_a_store_are_private_in_a_folder_that_others_can_read(
+    tmp_path: Path, make_turn: MakeTurn
+) -> None:
+    tmp_path.chmod(0o755)
+    store = RolloutStore(tmp_path)
+    store.turns.record(make_turn())
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("buffer.db*")}
+    store.close()
+    assert modes == {"buffer.db": 0o600, "buffer.db-wal": 0o600, "buffer.db-shm": 0o600}
+
+
 def test_consecutive_readers_share_one_connection(tmp_path: Path, make_turn: Callable[..., NewTurn]) -> None:
     store = RolloutStore(tmp_path)
     turn = store.turns.record(make_turn())
