@@ -8,8 +8,8 @@ from openclaw.common.plain_sentences import Pole
 
 LONG_ANSWER, LONG_CHARACTERS = 50, 300
 """Words, or characters, from which an answer counts as long."""
-SHORT_ANSWER = 45
-"""Longest answer in words that satisfies a request for one or two sentences."""
+SHORT_ANSWER, SHORT_SENTENCES = 40, 2
+"""Most words and sentences of an answer that satisfies a request for one or two short sentences."""
 VERY_SHORT_ANSWER, VERY_SHORT_CHARACTERS = 15, 100
 """Words and characters below which a request for brevity is unlikely."""
 LIST_LINES = 2
@@ -19,6 +19,8 @@ _MARKUP = re.compile(
     r"^[ \t]*#{1,6}\s|\*\*[^*\n]+\*\*|^\|?[^|\n]+\|[^\n]*\n(?:[ \t]*\|)?[ \t]*:?-{2,}", re.MULTILINE
 )
 """Headings, bold text, a table."""
+_SENTENCE_ENDS = re.compile(r"""[.!?…]+["'”’)\]]*\s+(?=[^\sa-z])|[。！？।؟]+["'”’」』)\]]*\s*(?=\S)|\s*\n\s*(?=\S)""")
+"""Ends of all sentences and lines but the last."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(
     r"\A\W*(?:(?:hi+|hello|hey+|hiya|howdy|greetings|welcome|dear|good (?:morning|afternoon|evening|day)|hallo|"
@@ -34,6 +36,17 @@ def count_words(text: str) -> int:
     """Returns the number of words; two characters of a script without spaces count as one."""
     wide = len(_WIDE.findall(text))
     return wide // 2 + len(_WIDE.sub(" ", text).split())
+
+
+def count_sentences(text: str) -> int:
+    """Returns the number of sentences; each line is one, at least. "" has 0."""
+    text = text.strip()
+    return len(_SENTENCE_ENDS.findall(text)) + 1 if text else 0
+
+
+def is_short(answer: str) -> bool:
+    """Returns whether an answer has one or two short sentences."""
+    return count_words(answer) <= SHORT_ANSWER and count_sentences(answer) <= SHORT_SENTENCES
 
 
 def is_long(answer: str) -> bool:
@@ -63,11 +76,9 @@ def greets(answer: str) -> bool:
 
 def has_form(pole: Pole, answer: str) -> bool:
     """Returns whether an answer has the requested form."""
-    if pole == "short":
-        return count_words(answer) <= SHORT_ANSWER
     if pole == "no_greeting":
         return not greets(answer)
-    checks = {"long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
+    checks = {"short": is_short, "long": is_long, "prose": is_prose, "list": is_list, "greet": greets}
     return checks[pole](answer)
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from openclaw.common.answer_form import already_has, greets, is_list, is_prose
+from openclaw.common.answer_form import already_has, count_sentences, greets, is_list, is_prose, is_short
 
 PROSE = "The tide comes in twice a day because the moon pulls at the sea."
 
@@ -71,3 +71,28 @@ def test_many_rows_of_bars_are_read_in_linear_time() -> None:
     begun = time.process_time()
     is_prose("a | b |\n" * 20_000 + "|" * 100_000)
     assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", 0),
+        ("Yes.", 1),
+        ("It costs 3.5 euros, e.g. at the market.", 1),
+        ('"Stop!" he shouted. Then he left', 2),
+        ("First line\nsecond line\n", 2),
+        ("Pick one:\n\n1. red\n2. blue", 3),
+        ("东京是日本的首都。人口约一千四百万。", 2),
+        ("दिल्ली भारत की राजधानी है। यह बड़ी है।", 2),
+        ("هل هذا صحيح؟ نعم.", 2),
+        ("Привет! Как дела? Хорошо.", 3),
+    ],
+)
+def test_sentences_are_counted(text: str, sentences: int) -> None:
+    assert count_sentences(text) == sentences
+
+
+def test_a_short_answer_has_two_sentences_and_forty_words() -> None:
+    sentence = "Two " + "more " * 18 + "words."
+    assert is_short(f"{sentence} {sentence}") and not is_short(f"{sentence} {sentence} More")
+    assert not is_short("One. Two. Three.") and not is_short("word " * 41)
