@@ -18,6 +18,7 @@ COMMANDS = {
     "connect": ("openclaw.connect", "let a client use it; --remove undoes that"),
     "progress": ("openclaw.progress", "measure what the model learned and kept"),
     "versions": ("openclaw.versions", "weight versions: list, show, pin, go back"),
+    "forget": ("openclaw.forget", "delete everything of a person, or one wish (--wish N)"),
     "page": ("openclaw.page", "the page of a run that has ended"),
     "store": ("openclaw.store", "export, import, delete what is stored"),
     "judge": ("openclaw.judge", "judge a file of turns"),

@@ -130,6 +130,13 @@ def test_the_wheels_metadata_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "Provides-Extra: train" in told and _project()["scripts"] == {"claw": "openclaw.__main__:main"}
 
 
+def test_the_installed_command_has_the_commands_of_a_clone() -> None:
+    script = (ROOT / "claw").read_text("utf-8")
+    case = re.search(r"^  (\w+(?: \| \w+)+)\) module=openclaw", script, re.MULTILINE)
+    assert case is not None
+    assert {*case[1].split(" | "), "watch"} <= set(COMMANDS)
+
+
 @pytest.mark.parametrize("program", ["openclaw", *sorted({module for module, _ in COMMANDS.values()})])
 def test_every_program_prints_its_version(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
