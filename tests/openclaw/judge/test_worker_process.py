@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw.judge import worker as worker_module
 from openclaw.store import RolloutStore
 from openclaw.types import Turn, Vote
 
@@ -113,3 +114,17 @@ def test_a_judge_needs_no_training_library() -> None:
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def test_a_worker_multiplies_with_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str | None] = []
+
+    async def serve(_: object) -> None:
+        used.extend(os.environ.get(name) for name in worker_module.MATRIX_THREADS)
+
+    for name in worker_module.MATRIX_THREADS:
+        monkeypatch.setenv(name, "4")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(worker_module, "serve", serve)
+    assert worker_module.main(["--rl-buffer-dir", str(tmp_path), "--method-path", "a_method:method"]) == 0
+    assert used == ["1", "1"]
