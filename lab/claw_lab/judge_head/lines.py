@@ -85,7 +85,7 @@ def indirect_training_lines() -> list[Line]:
 
 def report_lines() -> list[Line]:
     """Returns all lines that neither train the head nor choose a threshold."""
-    lines = [*written("held_out"), *about_form("held_out"), *indirect("held_out")]
+    lines = [*written("held_out"), *written("held_out_2"), *about_form("held_out"), *indirect("held_out")]
     lines += _people("recorded/held_out")
     lines += _user_lines("held_out")
     lines += [*_people("next_states"), *_people("after_the_rules"), *_talk("EFGH")]

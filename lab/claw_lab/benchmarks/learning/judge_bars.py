@@ -6,7 +6,8 @@
 Prints one JSON object: shares, and processor milliseconds a judged turn. It reads the clear lines of the parts
 `held_out` of the lists in tests/openclaw/judge/data, and both parts of the replies of judge models, whose parser is
 exact. Languages with fewer than nine lines are excluded from the smallest share. `written` are the lines of
-data/written, which are harder: indirect complaints, and requests that mention lengths, mistakes and thanks. `form`
+data/written, which are harder: indirect complaints, and requests that mention lengths, mistakes and thanks; two
+thirds of `written_2` are plain, as in usual conversations. `form`
 are those of data/form: complaints about form, and messages that mention its words. `indirect` are those of
 data/indirect: complaints about form as irony or a story, remarks and thanks in similar words. `own_texts` are those
 of data/own_texts: requests about texts of other people, and complaints in similar words.
@@ -125,19 +126,19 @@ class Clock:
         return self.timed(self.judge.hint, question)
 
 
-def written_rows() -> list[Row]:
-    """Returns the held-out lines of data/written, with answers of realistic length."""
-    return [{**row, "answer": lengthened(row)} for row in rows("written/held_out.jsonl")]
+def written_rows(part: str) -> list[Row]:
+    """Returns the lines of a part of data/written, with answers of realistic length."""
+    return [{**row, "answer": lengthened(row)} for row in rows(f"written/{part}.jsonl")]
 
 
-def of_written(clock: Clock) -> dict[str, Any]:
-    """Returns shares of data/written: feedback and requests judged right; form complaints that get the plain sentence
+def of_written(clock: Clock, part: str) -> dict[str, Any]:
+    """Returns shares of a part of data/written: feedback and requests judged right; form complaints that get the plain sentence
     of their form (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
     chat: defaultdict[str, list[Pair]] = defaultdict(list)
     new: list[Pair] = []
     forms: list[bool] = []
     mentions: list[bool] = []
-    for row in written_rows():
+    for row in written_rows(part):
         pair = row["label"], clock.score(of_person(row))
         (new if row["kind"] == "next" else chat[row["language"]]).append(pair)
         pole: Pole | None = pole_of_plain_sentence(clock.hint(of_person(row)))
@@ -240,7 +241,8 @@ def measure(judge: Judge = RULES) -> dict[str, Any]:
             "wrong_votes": sum(score not in (vote, None) for vote, score in votes),
         },
         "milliseconds_a_turn": round(1000 * clock.spent / clock.turns, 2),
-        "written": of_written(Clock(judge)),
+        "written": of_written(Clock(judge), "held_out"),
+        "written_2": of_written(Clock(judge), "held_out_2"),
         "form": of_form(Clock(judge), "form"),
         "indirect": of_form(Clock(judge), "indirect"),
         "own_texts": of_own_texts(Clock(judge)),
