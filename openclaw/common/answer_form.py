@@ -19,7 +19,9 @@ _MARKUP = re.compile(
     r"^[ \t]*#{1,6}\s|\*\*[^*\n]+\*\*|^\|?[^|\n]+\|[^\n]*\n(?:[ \t]*\|)?[ \t]*:?-{2,}", re.MULTILINE
 )
 """Headings, bold text, a table."""
-_SENTENCE_ENDS = re.compile(r"""[.!?…]+["'”’)\]]*\s+(?=[^\sa-z])|[。！？।؟]+["'”’」』)\]]*\s*(?=\S)|\s*\n\s*(?=\S)""")
+_SENTENCE_ENDS = re.compile(
+    r"""[.!?…]+["'”’)\]]*\s+(?=[^\sa-z])|[。！？।؟]+["'”’」』)\]]*\s*(?=\S)|\s*\n\s*(?=\S)"""
+)
 """Ends of all sentences and lines but the last."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 _GREETING = re.compile(

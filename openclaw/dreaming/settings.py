@@ -37,6 +37,12 @@ class DreamArguments:
         least=0,
         most=16,
     )
+    dream_end_weight: float = flag(
+        4.0,
+        "weight of ending where a dream's answer ends, relative to its other tokens",
+        least=0,
+        most=16,
+    )
     dream_prompts: int = flag(
         16,
         "answers selected for a new wish, from 2.5 times as many samples",

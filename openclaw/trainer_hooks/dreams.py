@@ -119,29 +119,38 @@ def count_steps(arguments: DreamArguments, dream_batch: DreamBatch) -> int:
 
 
 def rows_of(
-    arguments: DreamArguments, dream_batch: DreamBatch, record: SampleRecord, rollout_id: int, after: int
-) -> list[Row]:
+    arguments: DreamArguments, dream_batch: DreamBatch, record: SampleRecord, rollout_id: int, after: int,
+    stop_ids: Collection[int],
+) -> list[Row]:  # fmt: skip
     """Returns the rows of all steps of dreams, the same for the same rollout and dream_batch.
 
     Args:
         record: a sample of the batch, for the names of its rewards.
         after: number of the last extra step before them.
+        stop_ids: tokens that end an answer.
     """
+
+    def end_weight(dream: Dream, weight: float) -> float:
+        return weight if dream.completion_ids[-1] in stop_ids else 0.0
+
     rows: list[Row] = []
     for number in range(1, count_steps(arguments, dream_batch) + 1):
         seed = f"dreams of step {number} behind rollout {rollout_id}"
         dreams, held = dream_batch.step(seed, arguments.dream_rows, arguments.dream_anchors)
         for one in dreams:
-            rows.append(
-                _row(one, DREAM, dream_batch.weight(one), record, rollout_id, after + number, len(rows))
-            )
+            row = _row(one, DREAM, dream_batch.weight(one), record, rollout_id, after + number, len(rows))
+            rows.append({**row, "end_weight": end_weight(one, arguments.dream_end_weight)})
         for whole in held:
             one = replace(whole, completion_ids=whole.completion_ids[:HELD_TOKENS])
             weight = arguments.dream_anchor_weight * dream_batch.anchor_factor
             weight *= len(one.completion_ids) / ANCHOR_TOKENS
+            end = 0.0
             if contrasts.is_mismatch(one.theme):
                 weight *= MISMATCH
-            rows.append(_row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows)))
+                # a short answer ends where a requested long one must not
+                end = -arguments.dream_end_weight if contrasts.asks_for_long(one.theme) else 0.0
+            row = _row(one, ANCHOR, weight, record, rollout_id, after + number, len(rows))
+            rows.append({**row, "end_weight": end_weight(one, end)})
     return rows
 
 

@@ -152,8 +152,9 @@ class BatchPipeline:
         batch.dream_batch = self.dreamer.dreams_for(demand)
         last = max((row["companion"] for row in batch.extra), default=0)
         batch.dreams = dreams.rows_of(
-            self.settings.dreams, batch.dream_batch, batch.records[0], batch.rollout_id, last
-        )
+            self.settings.dreams, batch.dream_batch, batch.records[0], batch.rollout_id, last,
+            self.prompts.stop_ids,
+        )  # fmt: skip
 
     def observe(self, batch: Batch) -> None:
         """Adds the next messages to the rows of whole turns, as targets of --echo-coef."""

@@ -62,6 +62,8 @@ class Sample:
         divergence: None: the sample is trained by the loss of the method. "forward": by the forward KL from its teacher
             alone, which reads the one entry of `teacher_tokens_candidates`; it needs no reward, and rewards, clips and
             KL terms leave it alone.
+        end_weight: with a divergence, w >= 0 adds w * -log p of the last token, which teaches to end there; w < 0 adds
+            |w| * -log(1 - p), which teaches not to.
         generate_function_path, custom_rm_path: hooks of this sample alone, in place of those of the flags.
     """
 
@@ -90,6 +92,7 @@ class Sample:
     companion: int = 0
     loss_weight: float = 1.0
     divergence: Divergence | None = None
+    end_weight: float = 0.0
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
     generate_function_path: str | None = None
@@ -128,7 +131,11 @@ class Sample:
     def _check_divergence(self) -> None:
         if not (self.loss_weight >= 0 and math.isfinite(self.loss_weight)):
             raise self._error(f"loss_weight must be a finite number of 0 or more, got {self.loss_weight}")
+        if not math.isfinite(self.end_weight):
+            raise self._error(f"end_weight must be a finite number, got {self.end_weight}")
         if self.divergence is None:
+            if self.end_weight:
+                raise self._error(f"end_weight {self.end_weight} needs a divergence")
             return
         if self.divergence not in get_args(Divergence):
             known = ", ".join(get_args(Divergence))

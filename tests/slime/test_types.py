@@ -41,6 +41,8 @@ def test_status_is_read_from_its_name() -> None:
             {"divergence": "sideways", "teacher_tokens_candidates": [[4, 2, 3]]},
             "unknown divergence 'sideways'; choose forward",
         ),
+        ({"end_weight": 1.0}, "end_weight 1.0 needs a divergence"),
+        ({"end_weight": float("nan")}, "end_weight must be a finite number, got nan"),
         ({"divergence": "forward"}, "exactly one entry in teacher_tokens_candidates, got 0"),
         (
             {"divergence": "forward", "teacher_tokens_candidates": [[4, 2, 3], [5, 2, 3]]},

@@ -152,7 +152,7 @@ def test_no_token_of_the_reasoning_is_trained(
     dream_batch = dreamer_of(store, prompts, thinker).dreams_for(brief)
     make_sample()
     (record,) = store.samples.lease(0, 1)
-    rows = rows_of(SETTINGS, dream_batch, record, 0, 0)
+    rows = rows_of(SETTINGS, dream_batch, record, 0, 0, [2])
     of_questions = {row["metadata"]["case"] for row in rows}
     assert of_questions == {"dream", "anchor_bank"}
     for row in rows:

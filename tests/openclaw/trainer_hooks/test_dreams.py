@@ -129,13 +129,42 @@ def test_a_token_of_a_mismatch_weighs_four_times_as_much_as_one_of_another_ancho
     (record,) = store.samples.lease(0, 1)
     bank = {"length long": [dream("anchor", theme) for theme in ("length long", "length long mismatch")]}
     dream_batch = DreamBatch(dreams={"ann": [dream("dream")]}, bank=bank)
-    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0)
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0, [2])
     weights = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
     assert weights == {2 / dreams.ANCHOR_TOKENS, 2 / dreams.ANCHOR_TOKENS * dreams.MISMATCH}
     dream_batch.anchor_factor = 0.5
-    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0)
+    rows = dreams.rows_of(DreamArguments(dream_steps=1, dream_anchors=8), dream_batch, record, 0, 0, [2])
     half = {row["loss_weight"] for row in rows if row["metadata"]["case"] == dreams.ANCHOR}
     assert half == {weight / 2 for weight in weights}
+
+
+def test_dreams_teach_to_end_and_mismatches_not_to(store: RolloutStore, say: Callable[..., Turn]) -> None:
+    say("ann", "Shorter, please.")
+    (record,) = store.samples.lease(0, 1)
+
+    def weights(*answer: int, asked: str = "length long") -> dict[str, float]:
+        def dream(kind: DreamKind, theme: str) -> Dream:
+            return Dream(
+                kind=kind,
+                item="p1",
+                theme=theme,
+                prompt_ids=[1],
+                taught_ids=[1],
+                completion_ids=[*answer],
+                version=0,
+            )
+
+        bank = {asked: [dream("anchor", theme) for theme in (asked, f"{asked} mismatch")]}
+        dream_batch = DreamBatch({"ann": [dream("dream", "")]}, bank=bank)
+        arguments = DreamArguments(dream_steps=1, dream_anchors=8, dream_end_weight=2.0)
+        rows = dreams.rows_of(arguments, dream_batch, record, 0, 0, [2])
+        return {f"{row['metadata']['case']} {row['loss_weight'] > 1}": row["end_weight"] for row in rows}
+
+    mismatch, anchor, own = f"{dreams.ANCHOR} True", f"{dreams.ANCHOR} False", f"{dreams.DREAM} False"
+    ended = [*range(40, 49), 2]
+    assert weights(*ended) == {own: 2.0, anchor: 0.0, mismatch: -2.0}
+    assert set(weights(*ended[:-1]).values()) == {0.0}
+    assert weights(*ended, asked="layout list") == {own: 2.0, anchor: 0.0, mismatch: 0.0}
 
 
 def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say: Callable[..., Turn]) -> None:
@@ -153,7 +182,7 @@ def test_the_first_tokens_of_a_long_anchor_are_trained(store: RolloutStore, say:
     )
     dream_batch = DreamBatch(dreams={"ann": [one]}, bank={"length": [one]})
     dream, held = dreams.rows_of(
-        DreamArguments(dream_steps=1, dream_rows=1, dream_anchors=1), dream_batch, record, 0, 0
+        DreamArguments(dream_steps=1, dream_rows=1, dream_anchors=1), dream_batch, record, 0, 0, [2]
     )
     assert dream["tokens"] == [1, *answer]
     assert held["tokens"] == [1, *answer[: dreams.HELD_TOKENS]] == held["teacher_tokens_candidates"][0]

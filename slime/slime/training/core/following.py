@@ -3,6 +3,10 @@
 These samples are trained by the forward KL from the teacher over its most likely ids, plus one entry for all
 other ids. With every loss, rewards, clipping and KL terms are ignored. A teacher that reads the sample's own
 prompt preserves the policy's behaviour for it; one that reads a hint changes it.
+
+`Sample.end_weight` adds the likelihood (or unlikelihood, Welleck et al. 2019, arXiv 1908.04319) of an answer's last
+token: answers selected for their length show where to end, and the teacher's distribution there does not
+(lab/findings/dreaming.md).
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
 
 from slime.losses import Candidates, Distribution, LossOutput, Reducer, forward_kl, weighted_sum
 from slime.training.core.batch import TrainBatch
@@ -65,12 +72,20 @@ class Following:
         assert taught.own_ids is not None
         ids = taught.own_ids[0]
         divergence = forward_kl(dist, ids, taught.log_probs[0], taught.present[0, :, None].expand_as(ids))
-        loss = reducer(divergence)
+        ends = packed.at_ends([sample.end_weight for sample in samples])
+        loss = reducer(divergence + _end_loss(dist, packed.targets, ends) if ends.any() else divergence)
         metrics = {LOSS: loss.detach()}
         for name, count in self.tokens.items():
             own = packed.spread([float(metric_of(sample) == name) for sample in samples])
             metrics[name] = weighted_sum(own, count)(divergence.detach())
         return LossOutput(loss, metrics)
+
+
+def _end_loss(dist: Distribution, targets: Tensor, weights: Tensor) -> Tensor:
+    """Returns the loss of last tokens [T] from the `end_weight` [T] of their samples; 0 elsewhere."""
+    log_probs = dist.log_probs(targets)
+    others = torch.log1p(-log_probs.exp().clamp(max=1 - 1e-6))
+    return -torch.where(weights > 0, weights * log_probs, weights.abs() * others)
 
 
 def kind_of(sample: Sample) -> Hashable:

@@ -110,6 +110,14 @@ class PackedBatch:
         )
         return own, self.targets[size:]
 
+    def at_ends(self, values: Sequence[float]) -> Tensor:
+        """Returns [T] with one number per sample at its last target, and 0 elsewhere; zeros for a filler."""
+        placed = torch.zeros(1 if self.is_filler else sum(self.counts), device=self.targets.device)
+        if not self.is_filler:
+            ends = torch.tensor(self.counts, device=self.targets.device).cumsum(0) - 1
+            placed[ends] = torch.tensor(values, dtype=torch.float32, device=self.targets.device)
+        return placed
+
     def spread(self, values: Sequence[float]) -> Tensor:
         """Expands one number per sample to [T]; zeros for a filler."""
         if self.is_filler:

@@ -70,6 +70,17 @@ def slow_divergence(student: Any, teacher: Any, sample: Sample, k: int, guidance
     return (p * (p / q).log()).sum(-1)
 
 
+def end_loss(student: Any, sample: Sample) -> torch.Tensor:
+    """Returns the loss of a sample's last trained token, in float64 at its position; 0 at the others."""
+    own = bins(
+        student(torch.tensor([sample.tokens])).logits[0], sample, sample.tokens, sample.response_length
+    )
+    answer = torch.tensor(sample.tokens[-sample.response_length :])[torch.tensor(sample.mask).bool()]
+    log_prob = own[-1, answer[-1]]
+    end = -log_prob if sample.end_weight > 0 else -torch.log1p(-log_prob.exp())
+    return torch.cat([torch.zeros(len(own) - 1, dtype=torch.float64), abs(sample.end_weight) * end[None]])
+
+
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize(("loss", "k"), [("select", 4), ("select", 48), ("combine", 48), ("opd", 4)])
 def test_loss_and_gradient_are_those_of_float64_models_whatever_the_loss_of_the_method(
@@ -83,8 +94,8 @@ def test_loss_and_gradient_are_those_of_float64_models_whatever_the_loss_of_the_
     per_token: bool,
 ) -> None:
     samples = rows_of((1, 1, 1), make_samples)
-    for sample, weight in zip(samples, (1.0, 0.25, 3.0), strict=True):
-        sample.loss_weight = weight
+    for sample, weight, end in zip(samples, (1.0, 0.25, 3.0), (0.0, 2.0, -1.5), strict=True):
+        sample.loss_weight, sample.end_weight = weight, end
     if k < 48:  # by default all 48 ids are compared, also if the method compares 4
         monkeypatch.setattr("slime.training.core.teacher.LIKELY_IDS", k)
     trainer = make_trainer(
@@ -101,7 +112,8 @@ def test_loss_and_gradient_are_those_of_float64_models_whatever_the_loss_of_the_
     teacher = AutoModelForCausalLM.from_pretrained(other_folder, **how)
     values = [slow_divergence(student, teacher, sample, k, 1.5) for sample in samples]
     tokens = sum(len(value) for value in values)
-    parts = [value.sum() / tokens if per_token else value.mean() / 3 for value in values]
+    losses = [value + end_loss(student, sample) for value, sample in zip(values, samples, strict=True)]
+    parts = [value.sum() / tokens if per_token else value.mean() / 3 for value in losses]
     wanted = torch.stack([part * s.loss_weight for part, s in zip(parts, samples, strict=True)]).sum()
     wanted.backward()  # type: ignore[no-untyped-call]
     norm = torch.stack([p.grad.norm() for p in student.parameters() if p.grad is not None]).norm()
