@@ -132,8 +132,8 @@ def written_rows(part: str) -> list[Row]:
 
 
 def of_written(clock: Clock, part: str) -> dict[str, Any]:
-    """Returns shares of a part of data/written: feedback and requests judged right; form complaints that get the plain sentence
-    of their form (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
+    """Returns shares of a part of data/written: feedback and requests judged right; form complaints that get the plain
+    sentence of their form (`forms_recognised`), and messages without a complaint that get one (`mentions_matched`)."""
     chat: defaultdict[str, list[Pair]] = defaultdict(list)
     new: list[Pair] = []
     forms: list[bool] = []
