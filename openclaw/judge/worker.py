@@ -39,8 +39,6 @@ log = logging.getLogger("openclaw.judge")
 POLL_SECONDS = 0.2
 CLAIM_MARGIN_SECONDS = 15.0
 """A claim lasts for the time-out of the votes plus these seconds."""
-MATRIX_THREADS = "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"
-"""Variables that numpy reads when it is imported, which the sentence model does."""
 STORE_RETRY_SECONDS = 2.0
 LOOK_SECONDS = 0.5
 """Seconds between checks whether turns that are being judged were deleted."""
@@ -239,9 +237,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     loaded(parser, WorkerSettings, args)
-    for name in MATRIX_THREADS:
-        # while the trainer uses the other cores, two threads need seven times the processor time of one
-        os.environ.setdefault(name, "1")
+    # numpy reads them when the sentence model imports it; while a trainer uses the other cores, two threads need seven
+    # times the processor time of one
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         asyncio.run(serve(args))
     except (ConfigError, StoreError) as error:

@@ -17,6 +17,7 @@ from openclaw.judge import worker as worker_module
 from openclaw.store import RolloutStore
 from openclaw.types import Turn, Vote
 
+THREADS = "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"
 METHOD = """
 from openclaw.types import Drop, SampleDraft
 def method(turn, judgements):
@@ -120,9 +121,9 @@ def test_a_worker_multiplies_with_one_thread(tmp_path: Path, monkeypatch: pytest
     used: list[str | None] = []
 
     async def serve(_: object) -> None:
-        used.extend(os.environ.get(name) for name in worker_module.MATRIX_THREADS)
+        used.extend(os.environ.get(name) for name in THREADS)
 
-    for name in worker_module.MATRIX_THREADS:
+    for name in THREADS:
         monkeypatch.setenv(name, "4")
         monkeypatch.delenv(name)
     monkeypatch.setattr(worker_module, "serve", serve)
