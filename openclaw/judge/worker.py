@@ -237,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     loaded(parser, WorkerSettings, args)
-    # numpy reads them when the sentence model imports it; while a trainer uses the other cores, two threads need seven
+    # numpy reads them when it is imported. While a trainer uses the other cores, two threads need seven
     # times the processor time of one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -18,7 +18,10 @@ READS = {
     },
     "openclaw": {
         "connect/own_file.py": {WHOLE},  # folders in which other programs keep their settings
-        "judge/worker.py": {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"},  # numpy's threads, unless they are set
+        "judge/worker.py": {
+            "OPENBLAS_NUM_THREADS",
+            "OMP_NUM_THREADS",
+        },  # numpy's threads, unless they are set
     },
     "slime": {
         "sandbox/images/cache.py": {"SLIME_IMAGE_DIR", "XDG_CACHE_HOME"},  # folder of images
