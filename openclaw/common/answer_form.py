@@ -20,7 +20,7 @@ _MARKUP = re.compile(
 )
 """Headings, bold text, a table."""
 _SENTENCE_ENDS = re.compile(
-    r"""[.!?…]+["'”’)\]]*\s+(?=[^\sa-z])|[。！？।؟]+["'”’」』)\]]*\s*(?=\S)|\s*\n\s*(?=\S)"""
+    r"""(?<![.!?…])[.!?…]+["'”’)\]]*\s+(?=[^\sa-z])|(?<![。！？।؟])[。！？।؟]+["'”’」』)\]]*\s*(?=[^\s。！？।؟])|\n\s*"""
 )
 """Ends of all sentences and lines but the last."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
