@@ -28,6 +28,7 @@ WIDTH, HEIGHT = 100, 22
 TYPING = 0.03  # seconds a character
 QUIET, LONGEST = 1.8, 60.0  # seconds without output after which the recording continues; and the maximum
 LIST = re.compile(r"^\s*\d\. ", re.MULTILINE)
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 WISH, THANKS = "No list please, write plain sentences.", "Thank you, that is what I wanted."
 PROBLEMS = (
     "Tom has 12 apples and buys 7 more. How many apples does Tom have?",
@@ -83,15 +84,15 @@ class Player:
 
 def record(url: str) -> Cast:
     """Records a chat with the server at `url`: one conversation for each problem, until the first answers please."""
-    cast = Cast(WIDTH, HEIGHT, "A chat in the terminal: the model learns from what is said next")
+    cast = Cast(WIDTH, HEIGHT, "A chat in the terminal: the model learns from the next message")
     player = Player([sys.executable, "-m", "openclaw.chat", "--url", url], cast)
 
     def say(text: str) -> str:
-        """Types a text; returns the output after it."""
+        """Types a text; returns the output after it, without control sequences."""
         player.type(text)
         seen = len(cast.events)
         player.listen(QUIET, LONGEST)
-        return "".join(printed for _, printed in cast.events[seen:])
+        return CONTROL.sub("", "".join(printed for _, printed in cast.events[seen:]))
 
     pleased = 0
     try:
