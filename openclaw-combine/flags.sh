@@ -16,7 +16,7 @@ TOPK_SELECT=(
 # values are careful ones; they were not run on a GPU.
 DREAMS=(
   --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5
-  --dream-steps 8 --dream-first-steps 32 --dream-prompts 40 --extra-decay-steps 24
+  --dream-steps 8 --dream-first-steps 32 --dream-prompts 100 --extra-decay-steps 24
 )
 
 topk_select_defaults() {

@@ -44,7 +44,7 @@ METHOD=(
   "${TOPK_SELECT[@]}" --rollout-batch-size 8 --keep-versions 3 --keep-checkpoints 2
   --use-lora --lora-rank 16 --lora-alpha 32 --lr 1e-3 --average-steps 0.85 --extra-decay-steps 24
   # A wish is practised on everyday prompts, while anchors hold the model to explicit wishes: openclaw/dreaming/README.md
-  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5 --dream-steps 8 --dream-first-steps 48 --dream-prompts 40
+  --no-topk-plain-teacher --standing-wishes person --teacher-guidance 1.5 --dream-steps 8 --dream-first-steps 48 --dream-prompts 100
 )
 fast_on_this_cpu "$MODEL_PATH"
 METHOD+=("${FAST[@]}")

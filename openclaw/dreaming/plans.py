@@ -29,6 +29,8 @@ LOOKS = 16
 """Number of held-out prompts that measure how far a wish is learned."""
 CONTRARY_LOOKS: Mapping[Place, int] = {"question": 6, "system": 4, "complaint": 6}
 """Number of held-out requests for the opposite, by their place, that test whether such requests are still obeyed."""
+MOST_CONTRASTED = 40
+"""Most questions of a wish's dreams that are combined with requests for the opposite."""
 FACT_TOKENS, HELD_FACT_TOKENS = 32, 48
 """Longest answer to a question with a known answer, in tokens: to check it, and as an anchor."""
 
@@ -149,7 +151,8 @@ class Planner:
 
     def contrasts(self, wish: Wish, dreams: Sequence[Dream], bank: Collection[str]) -> list[Plan]:
         """Plans an anchor that asks for the opposite, for each question of a wish's dreams, with further wordings of the
-        request. Questions that have such an anchor in the bank are skipped. A wish without certain poles has none.
+        request. Questions that have such an anchor in the bank are skipped, and so are all after the first
+        `MOST_CONTRASTED`: their answers are long. A wish without certain poles has none.
 
         Args:
             dreams: dreams of the wish.
@@ -158,7 +161,7 @@ class Planner:
         asked = {one.partition("-")[2] for one in bank}
         questions = {one.id: one for one in anchors.dreamt_prompts()}
         plans: list[Plan] = []
-        for dream in {one.item: one for one in dreams}.values():
+        for dream in itertools.islice({one.item: one for one in dreams}.values(), MOST_CONTRASTED):
             question = questions.get(dream.item)
             if question is None or dream.item in asked:
                 continue

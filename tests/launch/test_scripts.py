@@ -303,7 +303,7 @@ def test_the_hybrid_practises_preferences_on_everyday_prompts(size: str) -> None
     """These flags belong together: without --no-topk-plain-teacher, turns without a hint undo what dreams teach."""
     shown = arguments(dry(f"openclaw-combine/run_qwen3_4b_openclaw_topk_select{size}.sh").stdout)
     flags = {
-        "--dream-steps": "8", "--dream-first-steps": "32", "--dream-prompts": "40", "--extra-decay-steps": "24",
+        "--dream-steps": "8", "--dream-first-steps": "32", "--dream-prompts": "100", "--extra-decay-steps": "24",
         "--teacher-guidance": "1.5", "--standing-wishes": "person", "--topk-plain-teacher": "False",
     }  # fmt: skip
     assert {name: shown[name] for name in flags} == {name: (value, "script") for name, value in flags.items()}

@@ -183,6 +183,22 @@ def test_a_complaint_of_a_contrast_follows_the_dreams_answer_without_the_token_t
     assert plans and answers == ["It depends."]
 
 
+def test_only_the_first_dreams_are_contrasted(
+    prompts: HintedPrompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw.dreaming.plans.MOST_CONTRASTED", 3)
+    mine = [
+        Dream(
+            kind="dream", item=one.id, person="ann", wish="Shorter, please.", turn_ids=("t",), prompt_ids=[1],
+            taught_ids=[1], completion_ids=[5], version=0,
+        )
+        for one in anchors.dreamt_prompts()[:5]
+    ]  # fmt: skip
+    wish = Wish("ann", "Shorter, please.", ("t",), poles=("short",))
+    plans = Planner(prompts, SETTINGS, False).contrasts(wish, [*mine, *mine], ())
+    assert {plan.dream.item.partition("-")[2] for plan in plans} == {one.item for one in mine[:3]}
+
+
 def test_held_out_opposite_requests_measure_the_loss(
     dreamer: Dreamer,
     engine: FakeEngine,
